@@ -150,7 +150,7 @@ class TokenExchange:
         key = (principal, sha256(token.encode()).digest(), wanted)
         kept = self._kept.get(key)
         if kept is not None:
-            if self._clock() < kept.until:
+            if self._clock() < kept.until and not wanted.renewed:
                 self._kept.move_to_end(key)
                 return kept.token
             del self._kept[key]

@@ -151,8 +151,8 @@ class AsyncioHost:
         else:
             await forever
 
-    async def bounded(self, leg: Awaitable[T], began: float | None = None) -> T:
-        """Await `leg` within the time limit, which counts from `began`, or from now.
+    async def bounded(self, leg: Awaitable[T], began: float | None = None, *, limited: bool = True) -> T:
+        """Await `leg` within the time limit, which counts from `began`, or from now; without one if not `limited`.
 
         A `TimeoutError` that the function itself raises passes through unchanged.
 
@@ -162,15 +162,16 @@ class AsyncioHost:
                 another `BaseException`.
         """
         spent = 0.0 if began is None else self.time() - began
-        timeout = asyncio.timeout(None if self._limit_seconds is None else max(0.0, self._limit_seconds - spent))
+        limit = self._limit_seconds if limited else None
+        timeout = asyncio.timeout(None if limit is None else max(0.0, limit - spent))
         try:
             async with timeout:
                 return await leg
         except (TimeoutError, asyncio.CancelledError) as error:
             # Before Python 3.13 a failed TaskGroup can leave its task marked as being cancelled (`cancelling()`);
             # then `asyncio.timeout` lets its own cancellation out instead of a TimeoutError.
-            if timeout.expired() and self._limit_seconds is not None:
-                raise LegTimedOut(self._limit_seconds) from None
+            if timeout.expired() and limit is not None:
+                raise LegTimedOut(limit) from None
             task = asyncio.current_task()
             if isinstance(error, TimeoutError) or task is None or task.cancelling():
                 raise

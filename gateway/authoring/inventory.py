@@ -17,6 +17,7 @@ def inventory(registry: Registry) -> list[dict[str, Any]]:
 
     - `migrations`: the version that each checkpoint version migrates to.
     - `asks`: by key, the `digest` of each declared question and what it `covers`; None if none are declared.
+    - `upstream`: the name of the upstream that serves it; only for entries of upstreams.
     - `task`, `start`, `maxAttempts`, `singleUse` and `streams`: only for tools.
     """
     groups = (registry.tools, registry.prompts, registry.resources, registry.templates)
@@ -30,6 +31,7 @@ def _entry(served: Served) -> dict[str, Any]:
         "name": served.name,
         "version": served.version,
         "scopes": sorted(served.scopes),
+        **({"upstream": served.upstream} if served.upstream else {}),
         "asks": None if questions is None else {key: _asked(question) for key, question in questions.items()},
         "migrations": {str(version): following for version, (following, _) in sorted(served.migrations.items())},
         **(_task_options(served) if isinstance(served, Tool) else {}),

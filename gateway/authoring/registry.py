@@ -1,15 +1,29 @@
-"""The registry of what a process serves: everything that its tool modules define, in that order."""
+"""The registry of what a process serves: what its tool modules define, followed by what its upstreams add."""
 
 from __future__ import annotations
 
+import copy
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
 from gateway.authoring.completions import Completer
 from gateway.authoring.lifespans import Lifespan
 from gateway.authoring.modules import import_tools
+from gateway.authoring.parts import (
+    KINDS,
+    LOCAL,
+    NAME_SEPARATOR,
+    TTL_MS,
+    UI_SCHEME,
+    URI_SEPARATOR,
+    Hidden,
+    Kind,
+    Offer,
+    Part,
+    Share,
+)
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
@@ -19,17 +33,27 @@ from gateway.errors import ConfigurationError
 
 ServedT = TypeVar("ServedT", bound=Served)
 
+_PENDING_TTL_MS = 1000
+"""How long clients may cache a list that lacks an upstream which is still being listed."""
+
+MAX_INSTRUCTIONS_BYTES = 2048
+"""How much each upstream may add to the instructions."""
+
 
 class Registry:
-    """The tools, prompts, resources and lifespans of one process, in registration order.
+    """What one process serves: its own functions in registration order, then each upstream's in the configured order.
+
+    A registry never changes. `arranged` and `replaced` return another one for the next requests; calls that run keep
+    what they started with.
 
     Attributes:
-        tools: by name.
+        tools: by name, of all parts. Where two parts have one name, the earlier part wins.
         prompts: by name.
         resources: by URI.
         templates: resource templates, by URI template.
         lifespans: in the order in which they open.
         introduction: what the tool modules say of their server, if they do.
+        shares: what is served of each part; the first is the local one.
 
     Raises:
         ConfigurationError: two different entries have the same name, or one hides another in its module.
@@ -47,6 +71,44 @@ class Registry:
         for entry in found:
             self._add(entry)
         _refuse_hidden([entry for entry in found if isinstance(entry, Served)])
+        local = Part(LOCAL, "", self.tools, self.prompts, self.resources, self.templates)
+        self.shares: tuple[Share, ...] = (Share.of(local, {kind: {} for kind in KINDS}),)
+        self._arrange(())
+
+    def arranged(self, parts: Iterable[Part]) -> Registry:
+        """Return a registry with the same local functions, followed by these parts of upstreams.
+
+        `hidden` lists the entries that earlier parts hide.
+        """
+        other = copy.copy(self)
+        other._arrange(parts)  # noqa: SLF001 - our own class
+        return other
+
+    def replaced(self, part: Part) -> Registry:
+        """Return a registry in which a part takes the place of the part with its name, or comes last."""
+        parts = [share.part for share in self.shares[1:]]
+        if part.name not in self._by_name:
+            return self.arranged([*parts, part])
+        return self.arranged(part if each.name == part.name else each for each in parts)
+
+    def _arrange(self, parts: Iterable[Part]) -> None:
+        earlier = {share.part: share for share in self.shares}
+        local = self.shares[0]
+        shares = [local]
+        merged: dict[Kind, dict[str, Any]] = {kind: dict(local.entries(kind)) for kind in KINDS}
+        for part in parts:
+            share = Share.of(part, merged)
+            before = earlier.get(part)
+            if before is not None and before.hidden == share.hidden:
+                share = before  # catalogues then reuse what they made of it
+            shares.append(share)
+            for kind in KINDS:
+                merged[kind].update(share.entries(kind))
+        self.shares = tuple(shares)
+        self.tools, self.prompts = merged["tools"], merged["prompts"]
+        self.resources, self.templates = merged["resources"], merged["templates"]
+        self._by_name = {share.part.name: share.part for share in shares[1:]}
+        self._by_prefix = {share.part.prefix: share for share in shares[1:]}
 
     def _add(self, entry: object) -> None:
         if isinstance(entry, Tool):
@@ -79,23 +141,115 @@ class Registry:
         return frozenset().union(*(entry.scopes for group in groups for entry in group.values()))
 
     @property
-    def completes(self) -> bool:
-        """Whether there are any completions."""
-        return bool(self._completers)
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of upstreams, in order."""
+        return tuple(share.part for share in self.shares[1:])
+
+    @property
+    def hidden(self) -> list[Hidden]:
+        """The entries that are not served, because an earlier part has one of the same name."""
+        return [entry for share in self.shares for entry in share.hidden]
+
+    @property
+    def pending(self) -> tuple[Part, ...]:
+        """The parts that have never been listed."""
+        return tuple(part for part in self.parts if part.ready is not None)
+
+    @property
+    def by_caller(self) -> bool:
+        """Whether a part shows each caller other entries."""
+        return any(part.lists is not None for part in self.parts)
+
+    @property
+    def ttl_ms(self) -> int:
+        """How long clients may cache lists, in milliseconds: the shortest time of a part."""
+        if self.pending:
+            return _PENDING_TTL_MS
+        return min((part.ttl_ms for part in self.parts), default=TTL_MS)
+
+    @property
+    def instructions(self) -> str:
+        """The instructions of all upstreams, each under its prefix and cut to `MAX_INSTRUCTIONS_BYTES`."""
+        return "\n\n".join(_instructions(part) for part in self.parts if part.instructions.strip())
+
+    def offers(self, what: Offer) -> bool:
+        """Return whether there is any of this, or an upstream may have it."""
+        has: Mapping[Offer, object] = {
+            "prompts": self.prompts,
+            "resources": self.resources or self.templates,
+            "completions": self._completers,
+        }
+        return bool(has[what]) or any(what in part.may_have for part in self.parts)
+
+    def part_of(self, served: Served) -> Part | None:
+        """Return the part that serves a relay now; None for a local function, or if the upstream has gone."""
+        return self._by_name.get(served.upstream)
+
+    def find_tool(self, name: str) -> Tool | None:
+        """Return the tool with this name: one that is listed, or one that only its upstream knows."""
+        listed = self.tools.get(name)
+        if listed is not None:
+            return listed
+        found = self._find("tools", name)
+        return found if isinstance(found, Tool) else None
+
+    def find_prompt(self, name: str) -> Prompt | None:
+        """Return the prompt with this name: one that is listed, or one that only its upstream knows."""
+        listed = self.prompts.get(name)
+        if listed is not None:
+            return listed
+        found = self._find("prompts", name)
+        return found if isinstance(found, Prompt) else None
+
+    def _find(self, kind: Kind, name: str) -> Served | None:
+        """Ask the part to which the prefix of a name belongs."""
+        prefix, separator, _ = name.partition(NAME_SEPARATOR)
+        share = self._by_prefix.get(prefix if separator else "") or self._by_prefix.get("")
+        if share is None or share.part.finder is None:
+            return None
+        return share.part.finder.find(kind, name)
 
     def find_resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """Return the resource that serves `uri`, with the values of its template's variables, or None.
 
-        An exact URI takes precedence over templates. Templates are tried in registration order.
+        An exact URI takes precedence over templates. Local templates come first, in registration order, followed by
+        those of the upstream whose prefix the URI has. At last that upstream is asked for a relay.
         """
         exact = self.resources.get(uri)
         if exact is not None:
             return exact, {}
-        for candidate in self.templates.values():
-            values = None if candidate.template is None else candidate.template.match(uri)
-            if values is not None:
-                return candidate, values
-        return None
+        found = _matching(self.shares[0], uri)
+        if found is not None or not self._by_prefix:
+            return found
+        share, own = self._owner(uri)
+        if share is None:
+            return None
+        exact = self.resources.get(own)
+        if exact is not None:
+            return exact, {}
+        found = _matching(share, own)
+        if found is not None or share.part.finder is None:
+            return found
+        relay = share.part.finder.find("resources", own)
+        return (relay, {}) if isinstance(relay, Resource) else None
+
+    def own_uri(self, uri: str) -> str:
+        """Return a URI as its part spells it: clients may write the prefix in capital letters."""
+        return uri if uri in self.resources else self._owner(uri)[1]
+
+    def _owner(self, uri: str) -> tuple[Share | None, str]:
+        """Return what is served of the part to which the prefix of a URI belongs, and the URI as that part spells it.
+
+        Schemes and hosts have no case (RFC 3986 section 6.2.2.1).
+        """
+        scheme = UI_SCHEME if uri[: len(UI_SCHEME)].lower() == UI_SCHEME else ""
+        separator = "." if scheme else URI_SEPARATOR
+        spelled, found, rest = uri[len(scheme) :].partition(separator)
+        prefix = spelled.lower()
+        share = self._by_prefix.get(prefix) if found and prefix else None
+        if share is None:
+            return self._by_prefix.get(""), uri
+        return share, f"{scheme}{prefix}{separator}{rest}"
 
     def scopes_of(self, served: Served, target: str) -> frozenset[str]:
         """Return the scopes that continuing a call requires: those from its start, and those required now.
@@ -109,12 +263,28 @@ class Registry:
             found = self.find_resource(target)
             today = None if found is None else found[0]
         else:
-            today = (self.prompts if isinstance(served, Prompt) else self.tools).get(target)
+            today = self.find_prompt(target) if isinstance(served, Prompt) else self.find_tool(target)
         return served.scopes if today is None else served.scopes | today.scopes
 
     def completer(self, target: Prompt | Resource, argument: str) -> Completer | None:
         """Return the completer of an argument, or None."""
         return self._completers.get((id(target), argument))
+
+
+def _matching(share: Share, uri: str) -> tuple[Resource, dict[str, str]] | None:
+    """Return the first template of a part that matches a URI, with the values of its variables."""
+    for candidate in share.entries("templates").values():
+        if isinstance(candidate, Resource) and candidate.template is not None:
+            values = candidate.template.match(uri)
+            if values is not None:
+                return candidate, values
+    return None
+
+
+def _instructions(part: Part) -> str:
+    """Return the instructions of an upstream within their limit. A heading names the prefix that its names have."""
+    text = part.instructions.strip().encode("utf-8", "replace")[:MAX_INSTRUCTIONS_BYTES].decode("utf-8", "ignore")
+    return f"# {part.prefix}\n\n{text}" if part.prefix else text
 
 
 def _put(served: dict[str, ServedT], name: str, entry: ServedT) -> None:

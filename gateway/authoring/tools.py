@@ -43,9 +43,13 @@ class Tool(Served[P, R_co]):
         max_attempts: how many workers may be lost while running a task before it fails.
         single_use: whether each state of a call can be used for only one leg.
         streams: whether the author declared that the result comes in segments.
+        after_seconds: how long the answer to a call that started as a task waits for its result, in seconds; None if
+            the task is the answer.
     """
 
     KIND = "tool"
+
+    after_seconds: float | None = None
 
     def __init__(
         self,

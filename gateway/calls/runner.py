@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -24,6 +25,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.engine.questions import Answer, Question
+from gateway.engine.relaying import RelayLeg
 from gateway.errors import CannotContinue, JournalTooLarge, MissingCapability, NotNow, RejectReason, TooManyAnswers
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
@@ -66,9 +68,9 @@ class Conversation:
     """A call that asks its client while its request is open. The journal stays here between two legs.
 
     Attributes:
-        answers: the client's answers to the last leg's questions, by the author's key.
+        answers: the client's answers to the last leg's questions, by their keys.
         journal: what the call has learned so far, None before its first leg.
-        questions: the last leg's questions, by the author's key; empty once the call has ended.
+        questions: the last leg's questions, by the keys in `InputRequired`; empty once the call has ended.
         served: the tool, prompt or resource, None before the first leg.
         target: its name, or the URI, as the client sent it.
     """
@@ -100,6 +102,7 @@ class Call:
         order: the task that the call becomes if it can, None if its client does not support tasks.
         conversation: holds the journal if the client does not carry it; None if it does.
         forwarded_id: see `gateway.wires.ports.Client.forwarded_id`.
+        requester: the part of the request that a relay may use; None if `served` is not a relay.
     """
 
     __slots__ = (
@@ -111,6 +114,7 @@ class Call:
         "order",
         "post",
         "request",
+        "requester",
         "served",
         "target",
         "words",
@@ -130,6 +134,7 @@ class Call:
         order: TaskOrder | None = None,
         conversation: Conversation | None = None,
         forwarded_id: str = "",
+        requester: Requester | None = None,
     ) -> None:
         self.request: Final = request
         self.caller: Final = caller
@@ -142,6 +147,7 @@ class Call:
         self.order: Final = order
         self.conversation: Final = conversation
         self.forwarded_id: Final = forwarded_id
+        self.requester: Final = requester
 
 
 class CallRunner:
@@ -236,6 +242,7 @@ class CallRunner:
             outcome=outcome,
             seconds=seconds,
             task=leg.task_id,
+            upstream=call.served.upstream,
         )
 
 
@@ -347,18 +354,20 @@ class LegRun:
         # A client that is asked on the stream of this leg cannot continue on another replica.
         if shedding is not None and self.call.conversation is None:
             sheds = partial(shedding.wants_shed, time.monotonic())
-        outcome = await self._outcome(answers, sheds)
+        outcome = await self._outcome(answers, sheds, first=True)
         if isinstance(outcome, Shed):
             try:
                 return msgspec.Raw(encode(self.call.words.shed(self._seal()))), "shed"
             except CannotContinue:
                 pass  # no other replica can continue, so the leg resumes here from its checkpoint
-            outcome = await self._outcome({}, None)
+            outcome = await self._outcome({}, None, first=False)
         return await self._report(outcome)
 
-    async def _outcome(self, answers: Mapping[str, Any], sheds: Callable[[], bool] | None) -> Outcome:
-        """Run the function from the top."""
+    async def _outcome(self, answers: Mapping[str, Any], sheds: Callable[[], bool] | None, *, first: bool) -> Outcome:
+        """Run the function from the top. `first` is false if this request has run it already."""
         call, runner = self.call, self._runner
+        if call.requester is not None:
+            return await self._relay(call.requester, answers, may_shed=first and call.conversation is None)
         served, request = call.served, call.request
         leg = Leg(
             self.journal,
@@ -378,6 +387,29 @@ class LegRun:
         except Exception as error:  # noqa: BLE001 - an argument's type may have a validator by the author
             return Failed(error)
         return Detached() if self._starts_as_task() else await run_leg(function, leg)
+
+    async def _relay(self, requester: Requester, answers: Mapping[str, Any], *, may_shed: bool) -> Outcome:
+        """Run a leg of a relay, which keeps a time limit of its own."""
+        call, served, request = self.call, self.call.served, self.call.request
+        assert isinstance(served, Relayed)  # noqa: S101 - only relays have a requester
+        notices = _notices(request, call.post)
+        leg = Leg(
+            self.journal,
+            {},
+            self._runner.host,
+            supports=partial(supports, request.capabilities),
+            notices=notices,
+            detaching=self._detaching,
+        )
+        fresh = call.words.read_answers(answers) if answers else {}
+        relaying = RelayLeg(leg, fresh, notices=notices, may_shed=may_shed)
+        try:
+            function = served.bind_relay(call.target, call.arguments, requester, self.journal)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the call
+            return Failed(error)
+        if self._starts_as_task():
+            return Detached()
+        return await run_leg(lambda _: function(relaying), leg, limited=False)
 
     def _starts_as_task(self) -> bool:
         order, served = self.call.order, self.call.served
@@ -443,6 +475,9 @@ class LegRun:
         call, tasks = self.call, self._runner.tasks
         served, order = call.served, call.order
         assert tasks is not None and isinstance(served, Tool) and order is not None  # noqa: S101, PT018 - ensured by `_what_detach_does`
+        if call.requester is not None and result is None:
+            assert isinstance(served, Relayed)  # noqa: S101 - only relays have a requester
+            await served.prepare_task(call.requester, self.journal)
         self.task = await tasks.create(
             served,
             order,

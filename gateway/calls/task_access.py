@@ -11,6 +11,7 @@ from typing import Final
 
 from gateway.authoring.questions import wire_ask
 from gateway.authoring.registry import Registry
+from gateway.authoring.relayed import forwarded_question
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
 from gateway.observability.audit import AuditLog
@@ -167,7 +168,10 @@ def misfit(question: WireQuestion, answer: Answer) -> str | None:
     The reason has nothing from the answer, because refusals are logged.
     """
     try:
-        wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
+        if question.forwarded:
+            forwarded_question(question.method, question.params).read(answer)
+        else:
+            wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
     except InvalidAnswer as invalid:
         return invalid.unquoted
     except AskError:
@@ -177,7 +181,7 @@ def misfit(question: WireQuestion, answer: Answer) -> str | None:
 
 def scopes_of(view: TaskView, registry: Registry) -> frozenset[str]:
     """Return the scopes needed to reach a task: those its tool required at its creation, and those it requires now."""
-    tool = registry.tools.get(view.tool)
+    tool = registry.find_tool(view.tool)
     return view.scopes if tool is None else view.scopes | tool.scopes
 
 
@@ -187,4 +191,4 @@ def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:
 
 def _can_be_judged(view: TaskView, registry: Registry) -> bool:
     """Return whether the scopes of a task are known, from its record or from the tool that is served now."""
-    return view.opened or view.tool in registry.tools
+    return view.opened or registry.find_tool(view.tool) is not None

@@ -14,7 +14,7 @@ from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.errors import TaskStoreDown
 from gateway.protocol.caller import Caller
 from gateway.runtime.background import task_running
-from gateway.tasks.model import TaskView
+from gateway.tasks.model import Phase, TaskView
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,17 @@ class TaskFollower:
         finally:
             expiry.cancel()
             self._changes.unsubscribe(subscription)
+
+    async def soon(self, task: TaskView, caller: Caller, seconds: float) -> TaskView:
+        """Return the task once it has ended or asks a question, or else as it is after a time."""
+        latest = task
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), contextlib.aclosing(self.views(task, caller)) as views:
+                async for view in views:
+                    latest = view or latest
+                    if latest.phase.ended or not latest.opened or latest.phase is Phase.WAITING:
+                        break
+        return latest
 
     def may_be_reported(self, task: TaskView, caller: Caller) -> bool:
         """Return whether the caller may still reach a task. Check again after each wait for the store."""

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
-from gateway.engine.host import Host, Keeper, Notices
+from gateway.engine.host import Host, Keeper, Notices, SlotKeeper
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
+from gateway.engine.relaying import RelayLeg, journal_key
 from gateway.errors import InternalError, RpcError
 from gateway.protocol.strict_json import encode
 from gateway.sealing.principal import Principal
@@ -36,6 +38,7 @@ class TaskLeg:
         capabilities: what the client declared when it created the task; they apply to the task's whole life.
         journal: what the call has learned so far (`Journal.to_map`), including the client's newest answers.
         segments: the stored blocks, in order.
+        task_id: the id of the task.
     """
 
     tool: Tool
@@ -44,6 +47,7 @@ class TaskLeg:
     capabilities: Mapping[str, Any]
     journal: Mapping[str, Any]
     segments: Sequence[Mapping[str, Any]] = ()
+    task_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The task asks its client questions, by the author's key. The journal is kept until the answers arrive."""
+    """The task asks its client questions, by the keys of `InputRequired`. The journal is kept until then."""
 
     questions: dict[str, TaskQuestion]
     journal: dict[str, Any]
@@ -75,7 +79,7 @@ TaskOutcome: TypeAlias = Finished | Waiting | HandedBack
 async def run_task_leg(
     task: TaskLeg,
     *,
-    keeper: Keeper,
+    keeper: SlotKeeper,
     host: Host,
     failures: Failures,
     notices: Notices | None = None,
@@ -114,14 +118,19 @@ async def run_task_leg(
         detaching=Detaching.DONE,
         stepping=stepping,
     )
-    return _report(task.tool, await _outcome(task, leg), journal, failures)
+    if isinstance(task.tool, Relayed):
+        outcome = await _relayed(task, task.tool, leg, RelayLeg(leg, {}, notices=notices, keeper=keeper))
+    else:
+        outcome = await _outcome(task, leg)
+    return _report(task.tool, outcome, journal, failures)
 
 
 def error_of(error: RpcError) -> dict[str, Any]:
     """Return a JSON-RPC error as it is stored: `code`, `message` and, if there is any, `data`."""
     member: dict[str, Any] = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        member["data"] = dict(error.data)
+    data: Any = error.data  # another server's error may have any
+    if data is not None:
+        member["data"] = dict(data) if isinstance(data, Mapping) else data
     return member
 
 
@@ -140,6 +149,21 @@ async def _outcome(task: TaskLeg, leg: Leg) -> Outcome:
     return await run_leg(function, leg)
 
 
+async def _relayed(task: TaskLeg, served: Relayed, leg: Leg, relaying: RelayLeg) -> Outcome:
+    requester = Requester(
+        principal=task.principal,
+        capabilities=task.capabilities,
+        wants_progress=True,
+        in_task=True,
+        task_id=task.task_id,
+    )
+    try:
+        function = served.bind_relay(served.name, dict(task.arguments), requester, leg.journal)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the task
+        return Failed(error)
+    return await run_leg(lambda _: function(relaying), leg, limited=False)
+
+
 def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) -> TaskOutcome:
     if isinstance(outcome, NotKept):
         raise outcome.error
@@ -147,7 +171,7 @@ def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) 
         return HandedBack(_rest(journal))
     try:
         if isinstance(outcome, InputRequired):
-            return Waiting(_stored_questions(outcome.questions), _rest(journal))
+            return Waiting(_stored_questions(outcome.questions, journal), _rest(journal))
         if isinstance(outcome, Completed):
             return Finished(result=_stored_result(tool, outcome.value, journal))
     except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
@@ -163,10 +187,18 @@ def _failed(tool: Tool, error: Exception, journal: Journal, failures: Failures) 
         return Finished(error=error_of(told))
 
 
-def _stored_questions(questions: Mapping[str, Question]) -> dict[str, TaskQuestion]:
+def _stored_questions(questions: Mapping[str, Question], journal: Journal) -> dict[str, TaskQuestion]:
     """Return the questions as they are stored; raises what `encode` raises if one has no JSON form."""
     encode([question.params for question in questions.values()])
-    return {key: TaskQuestion(asked.digest, asked.method, asked.params) for key, asked in questions.items()}
+    return {
+        key: TaskQuestion(
+            asked.digest,
+            asked.method,
+            asked.params,
+            recorded_as=journal_key(journal, key) if asked.forwarded else "",
+        )
+        for key, asked in questions.items()
+    }
 
 
 def _stored_result(tool: Tool, value: Any, journal: Journal) -> dict[str, Any]:

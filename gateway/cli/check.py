@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from gateway.auth import inspect_exchange, inspect_provider
@@ -34,9 +35,10 @@ State: TypeAlias = Literal["ok", "unreachable", "wrong"]
 SETTINGS: Final = "settings"
 KEYS: Final = "keys"
 TOOLS: Final = "tools"
+UPSTREAMS: Final = "upstreams"
 STORE: Final = "store"
 PROVIDER: Final = "identity provider"
-SUBJECTS: Final = (SETTINGS, KEYS, TOOLS, STORE, PROVIDER)
+SUBJECTS: Final = (SETTINGS, KEYS, TOOLS, UPSTREAMS, STORE, PROVIDER)
 
 EXIT_CODES: Final[Mapping[State, int]] = {"ok": 0, "unreachable": 1, "wrong": 2}
 """1: the problem may be temporary. 2: somebody has to change the configuration."""
@@ -45,6 +47,8 @@ _OWNERS: Final = {
     "GATEWAY_SEAL_KEYS": KEYS,
     "GATEWAY_TOOLS": TOOLS,
     "--tools": TOOLS,
+    "GATEWAY_UPSTREAMS": UPSTREAMS,
+    "--upstreams": UPSTREAMS,
     "GATEWAY_REDIS_URL": STORE,
     "GATEWAY_AUTH:": PROVIDER,
     "GATEWAY_JWT": PROVIDER,
@@ -61,12 +65,14 @@ class Finding:
     Attributes:
         subject: one of `SUBJECTS`.
         notes: facts that are worth knowing but not a problem.
+        warnings: what is valid but may not be meant, each worth a line of its own.
         unreachable: servers that do not answer; trying again may help.
         wrong: configuration that has to change.
     """
 
     subject: str
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
@@ -90,13 +96,14 @@ class Report:
         return max(EXIT_CODES[finding.state] for finding in self.findings)
 
     def as_text(self) -> str:
-        """Return lines for people: one for each subject without problems, otherwise one for each problem and note."""
+        """Return lines for people: one for each subject without problems, one for each warning and problem."""
         lines = []
         for finding in self.findings:
             if finding.state == "ok":
                 lines.append((finding.subject, "ok", "; ".join(finding.notes)))
             else:
                 lines += [(finding.subject, "note", line) for line in finding.notes]
+            lines += [(finding.subject, "warning", line) for line in finding.warnings]
             lines += [(finding.subject, "unreachable", line) for line in finding.unreachable]
             lines += [(finding.subject, "wrong", line) for line in finding.wrong]
         return "\n".join(f"{subject:<18} {state:<12} {text}".rstrip() for subject, state, text in lines)
@@ -108,6 +115,7 @@ class Report:
                 "subject": finding.subject,
                 "state": finding.state,
                 "notes": finding.notes,
+                "warnings": finding.warnings,
                 "unreachable": finding.unreachable,
                 "wrong": finding.wrong,
             }
@@ -116,15 +124,18 @@ class Report:
         return json.dumps({"exit_code": self.exit_code, "subjects": subjects}, indent=2)
 
 
-def examine(tools: str | None = None, environ: Mapping[str, str] | None = None) -> Report:
+def examine(
+    tools: str | None = None, environ: Mapping[str, str] | None = None, *, upstreams: str | None = None
+) -> Report:
     """Check everything that a replica needs to serve.
 
     Args:
         tools: the tool modules, separated by commas; None takes those of the environment.
         environ: the environment; None is that of the process.
+        upstreams: the file of upstreams; None takes that of the environment.
     """
     problems = Problems()
-    settings = Settings.load(environ, problems=problems, tools=tools)
+    settings = Settings.load(environ, problems=problems, tools=tools, upstreams=upstreams)
     find_problems(settings, problems)
     findings = {subject: Finding(subject) for subject in SUBJECTS}
     tool_problems = Problems()
@@ -137,6 +148,7 @@ def examine(tools: str | None = None, environ: Mapping[str, str] | None = None) 
     findings[TOOLS].wrong += [line for line in tool_problems.lines if _owner(line) != STORE]
     for line in (*problems.lines, *(line for line in tool_problems.lines if _owner(line) == STORE)):
         findings[_owner(line)].wrong.append(line)
+    _examine_upstreams(settings, environ, findings[UPSTREAMS])
     _describe_settings(settings, findings)
     asyncio.run(_connect(settings, findings))
     return Report(tuple(findings.values()))
@@ -154,6 +166,23 @@ def _describe_settings(settings: Settings, findings: Mapping[str, Finding]) -> N
     if ring is not None:
         first, *others = (key.key_id.hex() for key in ring.keys)
         findings[KEYS].notes.append(", ".join([f"{first} seals", *(f"{key_id} opens" for key_id in others)]))
+
+
+def _examine_upstreams(settings: Settings, environ: Mapping[str, str] | None, finding: Finding) -> None:
+    """Read the file of upstreams, without connecting to them."""
+    if settings.upstreams is None:
+        return
+    from gateway.upstreams.checks import describe, setting_problems, warnings  # noqa: PLC0415 - most deployments have none
+    from gateway.upstreams.reading import UpstreamReader  # noqa: PLC0415 - the same
+
+    try:
+        found = UpstreamReader(Path(settings.upstreams), environ).read()
+    except ConfigurationError as error:
+        finding.wrong += error.problems
+        return
+    finding.wrong += setting_problems(found, settings, settings.upstreams)
+    finding.notes += describe(found)
+    finding.warnings += warnings(found, settings)
 
 
 def _ring(settings: Settings, finding: Finding) -> KeyRing | None:

@@ -29,7 +29,7 @@ from gateway.cli.fleet_api import FleetApi
 from gateway.cli.own_code import START_GATEWAY, pin_own_code
 from gateway.cli.round_robin import Front
 from gateway.errors import ConfigurationError
-from gateway.process.preflight import find_problems
+from gateway.process.preflight import find_problems, find_upstream_problems
 from gateway.runtime.background import task_running
 from gateway.sealing.keyring import generate_entry
 from gateway.settings.model import Settings
@@ -55,6 +55,7 @@ def run(
     environ: Mapping[str, str] | None = None,
     *,
     tools: str | None = None,
+    upstreams: str | None = None,
     reload: bool = False,
 ) -> int:
     """Run replicas and workers until Ctrl-C, SIGTERM or SIGHUP, or until nobody can read stdout any more.
@@ -66,6 +67,7 @@ def run(
         port: the port to listen on; 0 picks a free one.
         environ: the environment to start from; None is that of the process.
         tools: the tool modules and files, separated by commas; None takes GATEWAY_TOOLS.
+        upstreams: the file of upstreams; None takes GATEWAY_UPSTREAMS.
         reload: whether replicas and workers reload the tools when their files change.
 
     Returns:
@@ -77,6 +79,8 @@ def run(
     given = dict(os.environ if environ is None else environ)
     if tools is not None:
         given["GATEWAY_TOOLS"] = tools
+    if upstreams is not None:
+        given["GATEWAY_UPSTREAMS"] = upstreams
     filled, made = fill_environment(given)
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
@@ -132,6 +136,7 @@ def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> S
     for entry in filter(names_file, settings.tools):
         with problems.noted():
             find_file(entry)
+    find_upstream_problems(settings, problems)
     with problems.noted():
         check_bind(settings.auth, host)
     problems.raise_any()
@@ -164,9 +169,10 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
             audience = f"{AUDIENCE}-{secrets.token_hex(4)}"
             make("GATEWAY_AUDIENCE", audience, f"GATEWAY_AUDIENCE={audience}")
             filled["GATEWAY_JWT_AUDIENCE"] = filled.get("GATEWAY_JWT_AUDIENCE") or AUDIENCE
-    for name, value in (("GATEWAY_AUDIENCE", AUDIENCE), ("GATEWAY_TOOLS", DEMO_TOOLS)):
-        if not filled.get(name):
-            make(name, value, f"{name}={value}")
+    if not filled.get("GATEWAY_AUDIENCE"):
+        make("GATEWAY_AUDIENCE", AUDIENCE, f"GATEWAY_AUDIENCE={AUDIENCE}")
+    if not filled.get("GATEWAY_TOOLS") and not filled.get("GATEWAY_UPSTREAMS"):
+        make("GATEWAY_TOOLS", DEMO_TOOLS, f"GATEWAY_TOOLS={DEMO_TOOLS}")
     # A user who sets a way to verify tokens wants authentication.
     if not any(filled.get(name) for name in ("GATEWAY_AUTH", *WAYS_TO_VERIFY)):
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")

@@ -17,12 +17,16 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.cli.own_code import find_own_workers, import_from_working_directory
 from gateway.errors import ConfigurationError
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
+
+if TYPE_CHECKING:
+    from gateway.settings.model import Settings
+    from gateway.upstreams.definition import UpstreamFile
 
 EXIT_CONFIGURATION: Final = 2
 WORKERS: Final = "gateway_workers.__main__"
@@ -94,6 +98,7 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     _add_keys(commands)
     _add_token(commands)
     _add_tools(commands)
+    _add_upstreams(commands)
     _add_check(commands)
     _add_completion(commands)
     _add_size(commands, with_options=list(command) == ["size"])
@@ -129,6 +134,7 @@ def _add_serve(commands: _Commands) -> None:
         "--metrics-host", metavar="ADDRESS", help="the address to serve metrics on (default: 127.0.0.1)"
     )
     _add_tools_option(parser)
+    _add_upstreams_option(parser)
     parser.add_argument("--replica-id", metavar="NAME", help="this replica's name in logs and in X-Gateway-Replica")
     parser.add_argument(
         "--fd", type=int, metavar="N", help="inherit the listening socket with this file descriptor instead of a port"
@@ -180,7 +186,8 @@ def _add_dev(commands: _Commands) -> None:
         default=DEFAULT_PORT,
         help="the port to listen on; 0 picks a free one (default: %(default)s)",
     )
-    _add_tools_option(parser, "GATEWAY_TOOLS, or the demo tools")
+    _add_tools_option(parser, "GATEWAY_TOOLS, or the demo tools unless there are upstreams")
+    _add_upstreams_option(parser)
     parser.add_argument(
         "--reload",
         action="store_true",
@@ -245,13 +252,50 @@ def _add_tools(commands: _Commands) -> None:
         help="list the tools that would be served",
         description=(
             "List the tools, prompts and resources of GATEWAY_TOOLS: name, version, and the questions they declare. "
-            "Each question has a digest. If the digest changes, a call in flight asks the question again."
+            "Each question has a digest. If the digest changes, a call in flight asks the question again. List the "
+            "upstreams of GATEWAY_UPSTREAMS too, without connecting to them."
         ),
         epilog="Before you upgrade, compare the JSON of both releases; see docs/run/upgrading.md.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, including schemas and what each digest covers")
     _add_tools_option(parser)
+    _add_upstreams_option(parser)
     parser.set_defaults(run=_tools)
+
+
+def _add_upstreams(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "upstreams",
+        help="list, pin and test other MCP servers",
+        description="Connect to each upstream of GATEWAY_UPSTREAMS, and list its tools, prompts and resources.",
+        epilog="Exit codes: 0 all of them answer, 1 one does not, 2 the file is wrong. See docs/run/upstreams.md.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_upstreams_option(parser)
+    parser.set_defaults(run=_upstreams)
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND")
+    pin = actions.add_parser(
+        "pin",
+        help="write the lock file of tools",
+        description=(
+            "Write the digests of the tools of all upstreams to the lock file, next to the file of upstreams. The "
+            "option `pin` of an upstream decides what happens to tools that differ from it later."
+        ),
+    )
+    _add_upstreams_option(pin, argparse.SUPPRESS)
+    pin.set_defaults(run=_upstreams_pin)
+    test = actions.add_parser(
+        "test",
+        help="call a tool of an upstream",
+        description="Call a tool of an upstream without a client. Its questions are asked in the terminal.",
+    )
+    test.add_argument("name", metavar="NAME", help="the upstream")
+    test.add_argument("tool", metavar="TOOL", nargs="?", help="the tool to call; left out, list the tools")
+    test.add_argument(
+        "arguments", metavar="KEY=VALUE", nargs="*", help="an argument of the tool; VALUE is a text or JSON"
+    )
+    _add_upstreams_option(test, argparse.SUPPRESS)
+    test.set_defaults(run=_upstreams_test)
 
 
 def _add_size(commands: _Commands, *, with_options: bool) -> None:
@@ -283,6 +327,7 @@ def _add_check(commands: _Commands) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     _add_tools_option(parser)
+    _add_upstreams_option(parser)
     parser.set_defaults(run=_check)
 
 
@@ -307,6 +352,15 @@ def _add_tools_option(parser: argparse.ArgumentParser, default: str = "GATEWAY_T
         metavar="MODULE|FILE",
         help="the Python modules or files that define the tools, such as bugs or ./bugs.py, separated by spaces or "
         f"commas (default: {default})",
+    )
+
+
+def _add_upstreams_option(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    parser.add_argument(
+        "--upstreams",
+        metavar="FILE",
+        default=default,
+        help="the file that names other MCP servers to serve, as desktop clients write it (default: GATEWAY_UPSTREAMS)",
     )
 
 
@@ -358,7 +412,7 @@ def _modules(arguments: argparse.Namespace) -> str | None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from gateway.observability.logs import configure_logging
-    from gateway.process.preflight import find_problems, find_tool_problems, warn_of_unknown
+    from gateway.process.preflight import find_problems, find_tool_problems, find_upstream_problems, warn_of_unknown
     from gateway.settings.model import Settings
     from gateway.settings.problems import Problems
 
@@ -366,6 +420,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     settings = Settings.load(
         problems=problems,
         tools=_modules(arguments),
+        upstreams=arguments.upstreams,
         metrics_host=arguments.metrics_host,
         metrics_port=arguments.metrics_port,
         replica_id=arguments.replica_id,
@@ -374,6 +429,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     warn_of_unknown(settings)
     find_problems(settings, problems)
     find_tool_problems(settings, problems)
+    find_upstream_problems(settings, problems)
     listener = None
     with contextlib.ExitStack() as stack:
         with problems.noted():
@@ -414,6 +470,7 @@ def _dev(arguments: argparse.Namespace) -> int:
         arguments.host,
         arguments.port,
         tools=_modules(arguments),
+        upstreams=arguments.upstreams,
         reload=arguments.reload,
     )
 
@@ -475,22 +532,25 @@ def _tools(arguments: argparse.Namespace) -> int:
     from gateway.authoring.inventory import inventory
     from gateway.authoring.registry import load_registry
     from gateway.authoring.server import identity_of
-    from gateway.process.preflight import find_tool_problems
+    from gateway.process.preflight import find_tool_problems, find_upstream_problems
     from gateway.settings.model import Settings
     from gateway.settings.problems import Problems
 
     problems = Problems()
-    settings = Settings.load(problems=problems, tools=_modules(arguments))
+    settings = Settings.load(problems=problems, tools=_modules(arguments), upstreams=arguments.upstreams)
     with problems.noted():
         settings.check_tools()
     find_tool_problems(settings, problems, serves=False)
+    found = find_upstream_problems(settings, problems, works=True)
     problems.raise_any()
     registry = load_registry(settings.tools)
     entries = inventory(registry)
     if arguments.json:
-        print(json.dumps(entries, indent=2))
+        print(json.dumps([*entries, *_upstream_entries(found)], indent=2))
     else:
-        print(f"{_as_text(entries)}\n\nserved as {identity_of(settings, registry.introduction).summary}")
+        parts = [_as_text(entries)] if entries or found is None else []
+        parts += [] if found is None else [_upstreams_as_text(_upstream_entries(found))]
+        print("\n\n".join([*parts, f"served as {identity_of(settings, registry.introduction).summary}"]))
     return 0
 
 
@@ -499,9 +559,41 @@ def _check(arguments: argparse.Namespace) -> int:
     from gateway.observability.logs import configure_logging
 
     configure_logging("error", "text", "check")  # warnings are part of the report
-    report = examine(_modules(arguments))
+    report = examine(_modules(arguments), upstreams=arguments.upstreams)
     print(report.as_json() if arguments.json else report.as_text())
     return report.exit_code
+
+
+def _upstreams(arguments: argparse.Namespace) -> int:
+    from gateway.cli.upstreams import show
+
+    text, code = show(_settings_of_upstreams(arguments), as_json=arguments.json)
+    print(text)
+    return code
+
+
+def _upstreams_pin(arguments: argparse.Namespace) -> int:
+    from gateway.cli.upstreams import pin
+
+    text, code = pin(_settings_of_upstreams(arguments))
+    print(text)
+    return code
+
+
+def _upstreams_test(arguments: argparse.Namespace) -> int:
+    from gateway.cli.upstream_call import call
+
+    settings = _settings_of_upstreams(arguments)
+    return call(settings, arguments.name, arguments.tool, arguments.arguments, say=print, read=input)
+
+
+def _settings_of_upstreams(arguments: argparse.Namespace) -> Settings:
+    """Return the settings. Warnings about upstreams go to stderr."""
+    from gateway.observability.logs import configure_logging
+    from gateway.settings.model import Settings
+
+    configure_logging("warning", "text", "upstreams")
+    return Settings.load(upstreams=arguments.upstreams)
 
 
 def _completion(arguments: argparse.Namespace) -> int:
@@ -520,6 +612,27 @@ def _give_worker_its_options(parser: argparse.ArgumentParser) -> None:
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to reach a parser's commands
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             action.choices["worker"] = worker
+
+
+def _upstream_entries(found: UpstreamFile | None) -> list[dict[str, Any]]:
+    """Return the upstreams of a file, served ones first. Finding what they serve would need a connection."""
+    if found is None:
+        return []
+    served = [
+        {"kind": "upstream", "name": each.name, "prefix": each.prefix, "url": each.place} for each in found.definitions
+    ]
+    others = [{"kind": "upstream", "name": each.name, "not_served": each.reason} for each in found.not_served]
+    return [*served, *others]
+
+
+def _upstreams_as_text(entries: Sequence[Mapping[str, Any]]) -> str:
+    width = max(len(name) for name in ("UPSTREAM", *(entry["name"] for entry in entries)))
+    lines = [f"{'UPSTREAM':<{width}}  SERVED"]
+    for entry in entries:
+        names = f"{entry['prefix']}__" if entry.get("prefix") else ""
+        text = f"{names}* from {entry['url']}" if "url" in entry else f"no: {entry['not_served']}"
+        lines.append(f"{entry['name']:<{width}}  {text}")
+    return "\n".join(lines)
 
 
 def _as_text(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -46,6 +46,14 @@ class Keeper(Protocol):
         ...
 
 
+class SlotKeeper(Keeper, Protocol):
+    """A keeper that also stores what relays learn."""
+
+    async def keep_slot(self, slot: dict[str, Any]) -> None:
+        """Store where a relay stands; it is durable when this returns."""
+        ...
+
+
 class Host(Protocol):
     """Threads, yielding and time limits of the process that runs a leg.
 
@@ -78,8 +86,10 @@ class Host(Protocol):
         """Return the time in seconds, on a clock that never goes back."""
         ...
 
-    async def bounded(self, leg: Awaitable[T], began: float | None = None) -> T:
+    async def bounded(self, leg: Awaitable[T], began: float | None = None, *, limited: bool = True) -> T:
         """Await `leg` within this host's time limit, which counts from `began` (see `time`), or from now.
+
+        A leg that is not `limited` has no time limit here, because it keeps one of its own.
 
         An `Exception` of the leg and the engine's stop signal pass through, and so does the cancellation of the task
         that awaits this.

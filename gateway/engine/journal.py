@@ -77,6 +77,7 @@ class Journal(msgspec.Struct):
         sheds: legs that ended early at a checkpoint, so another process could continue.
         refused: key → how many answers did not fit its question.
         trace: the span of the first traced leg: ids of trace and span, and flags; None if no leg was traced.
+        slot: where a relay stands (`gateway.engine.relaying`), None for any other call. Only its `round` is read here.
         unknown: fields of a newer release, kept as they came.
     """
 
@@ -97,6 +98,7 @@ class Journal(msgspec.Struct):
     sheds: int = 0
     refused: dict[str, int] = {}
     trace: bytes | None = None
+    slot: dict[str, Any] | None = None
     unknown: dict[str, Any] = {}
 
     @classmethod
@@ -123,7 +125,7 @@ class Journal(msgspec.Struct):
         if not by_digest:
             self.answers.pop(key, None)
 
-    def to_map(self) -> dict[str, Any]:
+    def to_map(self) -> dict[str, Any]:  # noqa: C901 - one condition for each part
         """Return the stored form. Empty parts are left out."""
         # In the order of the class: reading all fields at once costs a fraction of reading each.
         (
@@ -144,6 +146,7 @@ class Journal(msgspec.Struct):
             sheds,
             refused,
             trace,
+            slot,
             unknown,
         ) = msgspec.structs.astuple(self)
         rest: dict[str, Any] = dict(unknown)
@@ -175,6 +178,8 @@ class Journal(msgspec.Struct):
             rest["refused"] = refused
         if trace is not None:
             rest["trace"] = trace
+        if slot is not None:
+            rest["slot"] = slot
         return rest
 
     @classmethod
@@ -208,6 +213,7 @@ class Journal(msgspec.Struct):
                 sheds=_typed(take("sheds", 0), int),
                 refused=_counts(take("refused")) if "refused" in unread else {},
                 trace=_typed(take("trace"), bytes) if "trace" in unread else None,
+                slot=_slot(take("slot")) if "slot" in unread else None,
                 unknown=unread,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -224,6 +230,12 @@ def _number(value: Any) -> float | None:
 
 def _counts(rest: Any) -> dict[str, int]:
     return {key: _typed(count, int) for key, count in _by_key(rest).items()}
+
+
+def _slot(rest: Any) -> dict[str, Any]:
+    slot = _by_key(rest)
+    _typed(slot["round"], int)
+    return slot
 
 
 def _by_key(rest: Any) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class Question(msgspec.Struct, frozen=True):
         digest: of everything that must stay equal for a recorded answer to count; see `question_identity`.
         read: converts a recorded `Answer` to the value that the tool gets. Raises `InvalidAnswer` if it does not fit
             the question, and an `AskError` if the client sent no value.
+        forwarded: whether it passes on another server's request; see `gateway.engine.forwarded`.
     """
 
     method: str
@@ -55,6 +56,7 @@ class Question(msgspec.Struct, frozen=True):
     capability: tuple[str, ...]
     digest: bytes
     read: Callable[[Answer], Any]
+    forwarded: bool = False
 
 
 def explained(question: Question, reason: str) -> Question:

@@ -29,6 +29,7 @@ from gateway.process.reload import Reloader
 from gateway.process.replica import Services, build
 from gateway.process.services import check
 from gateway.process.watchdog import watchdog
+from gateway.protocol.caller import Caller
 from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import ENDPOINT_PATH, Settings
@@ -39,7 +40,7 @@ from gateway.web.hop import HOP_PATH
 from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy
 from gateway.web.playground.headers import SecurityHeaders
-from gateway.web.playground.routes import MAX_TASKS, Config, Playground, add_playground
+from gateway.web.playground.routes import MAX_TASKS, Config, Playground, Upstream, add_playground
 from gateway.web.proxies import TrustedProxies
 from gateway.web.server_callbacks import server_callbacks
 from gateway.web.site import Guard, Metadata, NotReady, create_site
@@ -89,7 +90,7 @@ class GatewayApp:
         self.startup_problem: ConfigurationError | None = None
         self._services = services
         self._counts_tasks = metrics or settings.metrics_port is not None
-        self._reloader = Reloader(settings.tools, self._load_again, services.wires.serve) if reload else None
+        self._reloader = Reloader(settings.tools, self._load_again, services.wires.reload) if reload else None
         origins = _origin_policy(settings, bound_to)
         self._endpoint = McpEndpoint(
             services.wires.dispatcher,
@@ -149,14 +150,20 @@ class GatewayApp:
                 tasks=access is not None,
             )
 
+        async def authenticate(authorization: str | None) -> Caller:
+            known = services.authenticator.known(authorization)
+            return await services.authenticator.authenticate(authorization) if known is None else known
+
+        async def upstreams(authorization: str | None) -> list[Upstream]:
+            await authenticate(authorization)
+            parts = wires.dispatcher.registry.parts
+            return [Upstream(name=part.name, prefix=part.prefix) for part in parts if part.name]
+
         async def tasks(authorization: str | None) -> Sequence[TaskView]:
             assert access is not None  # noqa: S101 - the route exists only with a task store
-            caller = services.authenticator.known(authorization)
-            if caller is None:
-                caller = await services.authenticator.authenticate(authorization)
-            return await access.newest(MAX_TASKS, caller, wires.dispatcher.registry)
+            return await access.newest(MAX_TASKS, await authenticate(authorization), wires.dispatcher.registry)
 
-        return Playground(config, None if access is None else tasks)
+        return Playground(config, upstreams, None if access is None else tasks)
 
     def _metadata(self, paths: frozenset[str] | None) -> Metadata | None:
         metadata, wires = self._services.metadata, self._services.wires
@@ -262,6 +269,8 @@ class GatewayApp:
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())
         await stack.enter_async_context(self._services.wires.broadcasts.running())
+        if self._services.upstreams is not None:
+            await stack.enter_async_context(self._services.upstreams.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
         if self._services.settings.replica_url is None:

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.auth import read_key_file
 from gateway.authoring.registry import Registry, load_registry
@@ -13,6 +14,9 @@ from gateway.errors import ConfigurationError
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
+
+if TYPE_CHECKING:
+    from gateway.upstreams.definition import UpstreamFile
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,30 @@ def find_tool_problems(settings: Settings, problems: Problems, *, serves: bool =
     if len(problems.lines) == before:
         with problems.noted():
             load_tools(settings) if serves else load_registry(settings.tools)
+
+
+def find_upstream_problems(settings: Settings, problems: Problems, *, works: bool = False) -> UpstreamFile | None:
+    """Read the file of upstreams, and find problems with it and with the settings that it needs.
+
+    Args:
+        settings: name the file.
+        problems: collects the problems.
+        works: whether a worker starts, instead of a replica. It exchanges no tokens: tasks bring theirs.
+
+    Returns:
+        The content of the file; None if there is none, or it cannot be read.
+    """
+    if settings.upstreams is None:
+        return None
+    from gateway.upstreams.checks import setting_problems  # noqa: PLC0415 - most processes have no upstreams
+    from gateway.upstreams.reading import UpstreamReader  # noqa: PLC0415 - the same
+
+    found = None
+    with problems.noted():
+        found = UpstreamReader(Path(settings.upstreams)).read()
+        if not works:
+            problems.add(*setting_problems(found, settings, settings.upstreams))
+    return found
 
 
 def load_tools(settings: Settings) -> Registry:

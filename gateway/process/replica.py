@@ -48,6 +48,7 @@ from gateway.wires.ports import Carrier
 
 if TYPE_CHECKING:  # a process without traces or a task store never loads OpenTelemetry or redis: they take memory
     from gateway.observability.tracing import Traces
+    from gateway.process.upstreams import ServedUpstreams
     from gateway.storage import RedisTaskStore
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Services:
-    """The services of a replica, built once per process. While it serves, only the keys in `keys` change."""
+    """The services of a replica, built once per process.
+
+    While it serves, only the keys in `keys` and the parts of `upstreams` change. `registry` is what is served at the
+    start.
+    """
 
     settings: Settings
     keys: KeyHolder
@@ -72,6 +77,7 @@ class Services:
     audit: AuditLog
     close_audit: Callable[[], None]
     store: RedisTaskStore | None
+    upstreams: ServedUpstreams | None
     metadata: ResourceMetadata | None
     challenges: Challenges
     tracing: Traces | None
@@ -102,6 +108,9 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     telemetry = Telemetry(registry.names)
     telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
+    upstreams = _upstreams(settings, telemetry, changes)
+    if upstreams is not None:
+        registry = registry.arranged(upstreams.parts)
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     load = _load(settings)
     telemetry.watch_load(load)
@@ -154,6 +163,8 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         carriers=_carriers(settings, store, client, telemetry),
         tracing=tracing,
     )
+    if upstreams is not None:
+        upstreams.serve_with(wires.arrange)
     return Services(
         settings=settings,
         keys=keys,
@@ -170,10 +181,19 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         audit=audit.log,
         close_audit=audit.close,
         store=store,
+        upstreams=upstreams,
         metadata=metadata,
         challenges=challenges,
         tracing=tracing,
     )
+
+
+def _upstreams(settings: Settings, telemetry: Telemetry, changes: ChangeHub) -> ServedUpstreams | None:
+    if settings.upstreams is None:
+        return None
+    from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most replicas have no upstreams
+
+    return ServedUpstreams(settings, telemetry.registry, changes.announce)
 
 
 def _carriers(

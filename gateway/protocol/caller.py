@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from gateway.engine.exchanged_token import ExchangedToken
@@ -18,11 +18,13 @@ class TokenWanted:
         audience: the service that it is for.
         scope: the scopes that it should grant, separated by spaces; "" for the provider's default.
         resource: the URL of the service, "" to omit it.
+        renewed: whether a cached token will not do, because the service has refused it.
     """
 
     audience: str
     scope: str = ""
     resource: str = ""
+    renewed: bool = field(default=False, compare=False)
 
 
 Exchange: TypeAlias = Callable[[TokenWanted], Awaitable[ExchangedToken]]

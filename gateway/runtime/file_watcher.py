@@ -1,11 +1,11 @@
-"""Applies changed key files without a restart."""
+"""Applies changed files, such as those of keys, without a restart."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
 MAX_FILE_BYTES: Final = 1 << 20
+MAX_FURTHER_BYTES: Final = 1 << 24
+"""How much of a further file counts."""
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class _Seen:
 
     Attributes:
         place: the path with all symlinks resolved, since Kubernetes uses one to swap a whole directory.
-        digest: the SHA-256 of the content, so no key stays in memory here.
+        digest: the SHA-256 of the content and of the further files, so no key stays in memory here.
         problem: why there is no content.
     """
 
@@ -38,7 +40,7 @@ class _Seen:
 
 
 class FileWatcher(Generic[T]):
-    """Watches one key file.
+    """Watches one file, such as that of keys.
 
     A new content is applied once two readings agree, so a half-written file is not, and only if all of it can be
     parsed. Otherwise the log reports the problem, once for each content. It never shows the content.
@@ -49,6 +51,8 @@ class FileWatcher(Generic[T]):
         parse: parses the content; raises a `ConfigurationError` that does not quote it.
         take: applies the parsed value, on the event loop; must accept the same value again.
         poll_seconds: the time between two readings.
+        also: returns further files that the parsed value depends on. A change of one counts as a change of the file.
+        refusal: what the log says of a content that cannot be used.
     """
 
     def __init__(
@@ -58,12 +62,17 @@ class FileWatcher(Generic[T]):
         parse: Callable[[bytes], T],
         take: Callable[[T], None],
         poll_seconds: float = POLL_SECONDS,
+        *,
+        also: Callable[[], Iterable[Path]] = tuple,
+        refusal: str = "key file rejected; the current keys stay in use",
     ) -> None:
         self._setting = setting
         self._path = path
         self._parse = parse
         self._take = take
         self._poll_seconds = poll_seconds
+        self._also = also
+        self._refusal = refusal
         self._last: _Seen | None = None
         self._settled: _Seen | None = None
 
@@ -106,10 +115,22 @@ class FileWatcher(Generic[T]):
             return _Seen(place, problem=f"cannot be read: {reason}"), b""
         if len(content) > MAX_FILE_BYTES:
             return _Seen(place, problem=f"larger than {MAX_FILE_BYTES} bytes"), b""
-        return _Seen(place, hashlib.sha256(content).digest()), content
+        digest = hashlib.sha256(hashlib.sha256(content).digest())
+        for path in self._also():
+            digest.update(_digest_of(path))
+        return _Seen(place, digest.digest()), content
 
     def _refuse(self, reason: str) -> None:
         log.error(
-            "key file rejected; the current keys stay in use",
+            self._refusal,
             extra={"setting": self._setting, "file": str(self._path), "reason": reason},
         )
+
+
+def _digest_of(path: Path) -> bytes:
+    """Return a digest of a file, or of the reason why it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.sha256(file.read(MAX_FURTHER_BYTES)).digest()
+    except OSError as error:
+        return hashlib.sha256(str(error.errno).encode()).digest()

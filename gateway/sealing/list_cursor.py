@@ -1,18 +1,20 @@
 """Pure: cursors of the catalogue lists (tools, prompts, resources), the same for every caller.
 
 A cursor says where a page ended, and a MAC proves that we made it: nobody else can make one, or use one in another
-list. It is `c1.` and base64url of `key id(4) ‖ MAC(16) ‖ name of the last entry`. It contains no secret and no
+list. It is `c1.` and base64url of `key id(4) ‖ MAC(16) ‖ place of the last entry`. It contains no secret and no
 randomness, so a page that is the same for everybody stays the same, including its cursor.
 
-The MAC is HMAC-SHA256 (RFC 2104) over `length of the list's name(4) ‖ name of the list ‖ name of the last entry`,
-truncated to 128 bits, under a separate key for each key of the ring.
+The MAC is HMAC-SHA256 (RFC 2104) over `length of the list's name(4) ‖ name of the list ‖ place of the last entry`,
+truncated to 128 bits, under a separate key for each key of the ring. The text of a place is described at `Place`.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 from typing import Final
 
+import msgspec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -29,6 +31,41 @@ _KEY_BYTES: Final = 32
 _MAC_BYTES: Final = 16
 _HEADER_BYTES: Final = KEY_ID_BYTES + _MAC_BYTES
 _LENGTH_BYTES: Final = 4
+
+_PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.(.*)", re.ASCII | re.DOTALL)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The place of an entry in a list that has parts.
+
+    Its text is `number of the part . number of the entry . length of the part's name . name of the part, name of the
+    entry`, such as `1.249.4.timetime__now`. The numbers give the next page a start when the part or the entry has gone.
+
+    Attributes:
+        part: the name of the part.
+        name: the name or URI of the entry.
+        part_at: the position of the part, from 0.
+        at: the position of the entry in its part, from 0.
+    """
+
+    part: str
+    name: str
+    part_at: int
+    at: int
+
+    @property
+    def text(self) -> str:
+        """The place as a text."""
+        return f"{self.part_at}.{self.at}.{len(self.part)}.{self.part}{self.name}"
+
+    @staticmethod
+    def read(text: str) -> Place | None:
+        """Return the place that a text describes, None if it describes none."""
+        found = _PLACE.fullmatch(text)
+        if found is None or int(found[3]) > len(found[4]):
+            return None
+        length = int(found[3])
+        return Place(found[4][:length], found[4][length:], int(found[1]), int(found[2]))
 
 
 class CursorMaker:

@@ -293,6 +293,13 @@ class Settings(BaseSettings):
             "such as `bugs.py`."
         ),
     )
+    upstreams: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")] | None = Field(
+        default=None,
+        description=(
+            "A file that names other MCP servers to serve, such as `upstreams.json`. The gateway reads it again when "
+            "it changes."
+        ),
+    )
     server_name: _Line | None = Field(
         default=None,
         description="The name of the server for programs. Unset: that of the tool modules, else `sealed-gateway`.",
@@ -813,7 +820,7 @@ class Settings(BaseSettings):
         return tuple(name for name in (self.audience, self.resource) if name is not None)
 
     def check_serving(self) -> None:
-        """Check that a replica has what it needs: tools, keys, an audience, and a way to verify tokens.
+        """Check that a replica has what it needs: tools or upstreams, keys, an audience, and a way to verify tokens.
 
         Raises:
             ConfigurationError: settings are missing or contradict each other; the error lists all problems.
@@ -822,7 +829,7 @@ class Settings(BaseSettings):
         self._check([*self._common_problems(), *identity])
 
     def check_working(self) -> None:
-        """Check that a worker has what it needs: tools, keys, an audience, and a task store.
+        """Check that a worker has what it needs: tools or upstreams, keys, an audience, and a task store.
 
         Raises:
             ConfigurationError: settings are missing or contradict each other; the error lists all problems.
@@ -837,12 +844,12 @@ class Settings(BaseSettings):
         self._check([*self._common_problems(), *missing])
 
     def check_tools(self) -> None:
-        """Check that the settings name tool modules.
+        """Check that the settings name tool modules or upstreams.
 
         Raises:
-            ConfigurationError: they name none.
+            ConfigurationError: they name neither.
         """
-        self._check(problem for problem in self._common_problems() if problem[0] == "tools")
+        self._check(problem for problem in self._common_problems() if problem[0].startswith("tools"))
 
     def check_sealing(self) -> None:
         """Check that there are seal keys.
@@ -879,11 +886,11 @@ class Settings(BaseSettings):
                 "audit_log audit_log_required",
                 "GATEWAY_AUDIT_LOG: off, but GATEWAY_AUDIT_LOG_REQUIRED is on; set it to stderr or a file",
             )
-        if not self.tools:
+        if not self.tools and self.upstreams is None:
             yield (
-                "tools",
+                "tools upstreams",
                 "GATEWAY_TOOLS: not set; name the modules that define your tools there or with --tools, such as "
-                "--tools gateway.demo",
+                "--tools gateway.demo, or name a file of other servers with --upstreams",
             )
         if self.seal_keys is None:
             yield (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from gateway.storage.scripts import Changes, Value
 from gateway.storage.shared_scripts import BRIEF_FIELDS
 from gateway.storage.task_scripts import VIEW_FIELDS
 from gateway.tasks import stored_journal as rest
-from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
+from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion, texts_of
 from gateway.tasks.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.tasks.question_keys import wire_keys
 from gateway.tokens.key_holder import KeyHolder
@@ -38,10 +38,14 @@ _WORDS = {
     "message": "The progress message",
     "questions": "The list of the task's questions",
     rest.CHECKPOINT: "The checkpoint",
+    rest.SLOT: "What the relay keeps between two legs",
 }
 
 _MAX_WHY_CHARS = 301
 """How much of a failure's message is stored for lists: one character more than a list shows, so it is visibly cut."""
+
+_PASSED_ON = "~forwarded"
+"""Names, beside the stored questions, those that are forwarded. No question has this name."""
 
 _json = msgspec.json
 
@@ -173,10 +177,10 @@ class Records:
         """
         fields: dict[str, Value] = {name: self.seal(owner, task_id, name, dict(value))}
         if name == "result" and value.get("isError") is True:
-            texts = [block.get("text") for block in value.get("content", ()) if block.get("type") == "text"]
+            texts = texts_of(value)
             fields["failed"] = 1
             if texts:
-                fields["why"] = self.seal(owner, task_id, "why", str(texts[-1])[:_MAX_WHY_CHARS])
+                fields["why"] = self.seal(owner, task_id, "why", texts[-1][:_MAX_WHY_CHARS])
         return fields
 
     def changes(self, claim: Claim, kept: Kept) -> tuple[Changes, dict[str, bytes | None]]:
@@ -196,6 +200,8 @@ class Records:
         values.update((rest.STEP + key, value) for key, value in kept.steps.items())
         if kept.checkpoint is not None:
             values[rest.CHECKPOINT] = kept.checkpoint
+        if kept.slot is not None:
+            values[rest.SLOT] = kept.slot
         dropped -= values.keys()
         learned: dict[str, bytes | None] = dict.fromkeys(dropped)
         written: dict[str, Value] = {}
@@ -210,13 +216,17 @@ class Records:
     def asked(self, claim: Claim, questions: Mapping[str, TaskQuestion]) -> tuple[bytes, bytes, str]:
         """Return the open wire keys, the updated number of times each key was asked, and the sealed questions."""
         names = wire_keys(questions, claim.asked)
-        rows = {
-            names[key]: [key, question.digest, question.method, dict(question.params)]
+        rows: dict[str, Any] = {
+            names[key]: [question.recorded_as or key, question.digest, question.method, dict(question.params)]
             for key, question in questions.items()
         }
+        open_keys = _json.encode(list(rows))
+        passed_on = [names[key] for key, question in questions.items() if question.recorded_as]
+        if passed_on:
+            rows[_PASSED_ON] = passed_on  # not in the rows: older releases expect four values there
         counts = {**claim.asked, **{key: claim.asked.get(key, 0) + 1 for key in questions}}
         return (
-            _json.encode(list(rows)),
+            open_keys,
             _json.encode(counts),
             self.seal(claim.owner, claim.task_id, "questions", rows),
         )
@@ -298,7 +308,10 @@ class Records:
         parts["progress"] = _progress(fields["progress"], opened.get("message"))
         if phase is Phase.WAITING and fields["open"] is not None:
             rows = opened["questions"]
-            parts["questions"] = {name: WireQuestion(*rows[name]) for name in _json.decode(fields["open"])}
+            passed_on = rows.get(_PASSED_ON, ())
+            parts["questions"] = {
+                name: _question(rows[name], forwarded=name in passed_on) for name in _json.decode(fields["open"])
+            }
         return parts
 
     def claimed(
@@ -404,6 +417,11 @@ def _in_words(field: str) -> str:
     if kind + colon in (rest.ANSWER, rest.NEW_ANSWER):
         return f"The answer to {key!r}"
     return _WORDS.get(field, "The stored state of the call")
+
+
+def _question(row: Sequence[Any], *, forwarded: bool) -> WireQuestion:
+    key, digest, method, params = row
+    return WireQuestion(key, digest, method, params, forwarded)
 
 
 def _progress(stored: bytes | None, message: str | None) -> Progress | None:

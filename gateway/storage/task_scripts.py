@@ -212,7 +212,7 @@ end
 _CLOSE = """
 -- Return the fields that an ended task no longer needs, and their counted bytes.
 local parts = {a = true, s = true, n = true}
-local singles = {call = true, head = true, cp = true, questions = true}
+local singles = {call = true, head = true, cp = true, slot = true, questions = true}
 local uncounted = {open = true, asked = true, entry = true, stream = true, stream_ends = true}
 local function leftovers()
   local names, bytes = {}, 0

@@ -44,21 +44,35 @@ class Progress(NamedTuple):
     message: str | None = None
 
 
+def texts_of(result: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a tool's result, in order. The result of another server may have any form."""
+    blocks = [block for block in blocks_of(result) if isinstance(block, dict)]
+    return [str(block.get("text")) for block in blocks if block.get("type") == "text"]
+
+
+def blocks_of(result: Mapping[str, Any]) -> list[Any]:
+    """Return the content blocks of a tool's result. The result of another server may have any form."""
+    content = result.get("content")
+    return content if isinstance(content, list) else []
+
+
 @dataclass(frozen=True, slots=True)
 class WireQuestion:
     """One open question of a waiting task.
 
     Attributes:
-        key: the author's key. `TaskView.questions` maps the key on the wire to this question.
-        digest: of the question (`gateway.engine.questions.question_digest`).
+        key: the key in the journal. `TaskView.questions` maps the key on the wire to this question.
+        digest: of the question (`gateway.engine.questions.Question.digest`).
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
         params: the params of that request, as the released wire writes them.
+        forwarded: whether it passes on another server's request; see `gateway.engine.forwarded`.
     """
 
     key: str
     digest: bytes
     method: str
     params: Mapping[str, Any]
+    forwarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

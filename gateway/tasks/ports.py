@@ -92,7 +92,7 @@ class Claim:
         journal: what the call has learned so far, including the client's newest answers (`Journal.from_map` reads it).
         segments: how many segments are stored.
         emitted: their size in bytes.
-        asked: author's key → how often it was asked; private to the store.
+        asked: key of a question → how often it was asked; private to the store.
         written: what the store holds of the journal; private to the store.
     """
 
@@ -128,23 +128,31 @@ class Kept:
     Attributes:
         steps: key → result.
         checkpoint: the new checkpoint as `Journal.to_map` writes it, None for no change.
+        slot: where a relay stands now (`Journal.slot`), None for no change.
         journal: the whole journal map; the store writes what it does not have yet. None for no change.
         progress: the newest report, None for no change. Listeners get a hint.
     """
 
     steps: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Mapping[str, Any] | None = None
+    slot: Mapping[str, Any] | None = None
     journal: Mapping[str, Any] | None = None
     progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskQuestion:
-    """A question of a task that stops to ask it; see `gateway.tasks.model.WireQuestion`."""
+    """A question of a task that stops to ask it; see `gateway.tasks.model.WireQuestion`.
+
+    Attributes:
+        recorded_as: the key under which the journal records the answer to a forwarded question; "" for any other,
+            whose answer is recorded under its own key.
+    """
 
     digest: bytes
     method: str
     params: Mapping[str, Any]
+    recorded_as: str = ""
 
 
 class Heartbeat(StrEnum):

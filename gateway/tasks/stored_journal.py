@@ -1,8 +1,8 @@
 """Pure: the stored form of a task's journal, in parts that are sealed and replaced separately.
 
 A journal map (`gateway.engine.journal.Journal.to_map`) becomes the fields `head` (everything small), `a:<key>` (the
-answers under a key), `s:<key>` (a step's result) and `cp` (the checkpoint). An answer that arrives while the task waits
-is stored in `n:<wire key>` until a worker adds it to the journal.
+answers under a key), `s:<key>` (a step's result), `cp` (the checkpoint) and `slot` (where a relay stands). An answer
+that arrives while the task waits is stored in `n:<wire key>` until a worker adds it to the journal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gateway.tasks.model import Progress
 
 HEAD = "head"
 CHECKPOINT = "cp"
+SLOT = "slot"
 ANSWER = "a:"
 STEP = "s:"
 NEW_ANSWER = "n:"
@@ -27,7 +28,7 @@ _CHECKPOINT = "checkpoint"
 def split(journal: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a journal map, each to be packed and sealed separately."""
     fields: dict[str, Any] = {
-        HEAD: {name: value for name, value in journal.items() if name not in (_ANSWERS, _STEPS, _CHECKPOINT)}
+        HEAD: {name: value for name, value in journal.items() if name not in (_ANSWERS, _STEPS, _CHECKPOINT, SLOT)}
     }
     for key, pairs in journal.get(_ANSWERS, {}).items():
         fields[ANSWER + key] = pairs
@@ -35,6 +36,8 @@ def split(journal: Mapping[str, Any]) -> dict[str, Any]:
         fields[STEP + key] = value
     if _CHECKPOINT in journal:
         fields[CHECKPOINT] = journal[_CHECKPOINT]
+    if SLOT in journal:
+        fields[SLOT] = journal[SLOT]
     return fields
 
 
@@ -46,7 +49,7 @@ def progress(journal: Mapping[str, Any]) -> Progress | None:
 
 def is_journal(field: str) -> bool:
     """Return whether a stored field is part of the journal."""
-    return field in (HEAD, CHECKPOINT) or field.startswith((ANSWER, STEP))
+    return field in (HEAD, CHECKPOINT, SLOT) or field.startswith((ANSWER, STEP))
 
 
 def join(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +63,8 @@ def join(fields: Mapping[str, Any]) -> dict[str, Any]:
         journal[_STEPS] = steps
     if CHECKPOINT in fields:
         journal[_CHECKPOINT] = fields[CHECKPOINT]
+    if SLOT in fields:
+        journal[SLOT] = fields[SLOT]
     return journal
 
 

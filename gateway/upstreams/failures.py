@@ -1,14 +1,14 @@
-"""What goes wrong between the gateway and an upstream."""
+"""Failures of requests to upstreams."""
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from gateway.errors import GatewayError, RpcError
 
 
-class Reason(Enum):
+class Reason(StrEnum):
     """Why a request to an upstream has no result. The values are labels of metrics."""
 
     UNREACHABLE = "unreachable"

@@ -1,4 +1,4 @@
-"""What the parts of this package need of each other and of the process."""
+"""The interfaces between the parts of this package and the process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class UpstreamTelemetry(Protocol):
     """Counts what happens with upstreams. Labels come from the configuration and from lists, never from callers."""
 
     def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
-        """Count a request to an upstream; `outcome` is `completed`, `input_required`, `error` or a `Reason` value."""
+        """Count a request to an upstream.
+
+        `outcome` is `completed`, `input_required`, `error`, `cancelled` or a `Reason` value.
+        """
         ...
 
     def failed(self, upstream: str, reason: Reason) -> None:

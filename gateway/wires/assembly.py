@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+import msgspec
+
+from gateway.authoring.parts import Part
 from gateway.authoring.registry import Registry
 from gateway.authoring.server import identity_of
 from gateway.calls.authority import Authorities
@@ -52,6 +56,9 @@ from gateway.wires.ports import Carrier
 from gateway.wires.released.subscriptions import Subscriptions
 from gateway.wires.released.tasks import ReleasedTasks
 from gateway.wires.released.wire import ReleasedWire
+from gateway.wires.watches import Watches
+
+_NO_CATALOGUES: Final[Mapping[str, Catalogue]] = {}
 
 
 class Wires:
@@ -126,6 +133,7 @@ class Wires:
         self.broadcasts = Broadcasts(self.hops, carriers, telemetry)
         self.broadcasts.forward_to(CHANGED_TOPIC, changes.announce_here)
         changes.forward = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
+        self._watches = Watches(registry)
         self.access = access = None if store is None else TaskAccess(store, audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
@@ -137,11 +145,26 @@ class Wires:
         )
 
     def serve(self, registry: Registry) -> None:
-        """Serve another registry from the next request on."""
+        """Serve another registry from the next request on, and announce the lists that differ."""
         self._telemetry.serve(registry.names)
         self._released_words.name_server(self.identity_of(registry).brief)
-        self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
+        served = self.dispatcher
+        self.dispatcher.replace(
+            self._released_catalogue(registry, served.catalogue),
+            self._handshake_catalogues(registry, served.handshake_catalogues),
+        )
         self._authorities.serve(registry)
+        self._watches.serve(registry)
+
+    def reload(self, local: Registry) -> None:
+        """Serve other local functions, together with the upstreams that are served now."""
+        self.serve(local.arranged(self.dispatcher.registry.parts))
+
+    def arrange(self, parts: Iterable[Part]) -> Registry:
+        """Serve these parts of upstreams with the local functions that are served now; return everything served."""
+        registry = self.dispatcher.registry.arranged(parts)
+        self.serve(registry)
+        return registry
 
     def check(self, registry: Registry) -> None:
         """Build the catalogues of a registry and discard them, to find out whether it can be served."""
@@ -150,20 +173,32 @@ class Wires:
 
     def identity_of(self, registry: Registry) -> Identity:
         """Return how the server introduces itself while it serves a registry."""
-        return identity_of(self._settings, registry.introduction)
+        identity = identity_of(self._settings, registry.introduction)
+        joined = "\n\n".join(filter(None, (identity.instructions, registry.instructions)))
+        return msgspec.structs.replace(identity, instructions=joined or None)
 
     @property
     def _has_identity(self) -> bool:
         """Whether callers are authenticated. Without that, a list of tasks cannot belong to one caller."""
         return self._settings.auth != "none"
 
-    def _released_catalogue(self, registry: Registry) -> Catalogue:
+    def _released_catalogue(self, registry: Registry, earlier: Catalogue | None = None) -> Catalogue:
         capabilities = released_capabilities(registry, tasks=self._has_tasks)
         tasks = TASKS if self._settings.hide_task_tools else None
         identity = self.identity_of(registry)
-        return Catalogue(registry, self._released_words, self._keys, capabilities, identity=identity, tasks=tasks)
+        return Catalogue(
+            registry,
+            self._released_words,
+            self._keys,
+            capabilities,
+            identity=identity,
+            tasks=tasks,
+            earlier=earlier,
+        )
 
-    def _handshake_catalogues(self, registry: Registry) -> dict[str, Catalogue]:
+    def _handshake_catalogues(
+        self, registry: Registry, earlier: Mapping[str, Catalogue] = _NO_CATALOGUES
+    ) -> dict[str, Catalogue]:
         """Build the catalogues of the handshake wires, by version."""
         has_tasks, lists = self._has_tasks, self._has_identity
         draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
@@ -177,16 +212,20 @@ class Wires:
             tasks=HANDSHAKE_TASKS if self._settings.hide_task_tools else None,
         )
         return {
-            DRAFT: make(words=self._draft_words, capabilities=draft, entry=handshake_entry),
-            LEGACY: make(words=self._legacy_words, capabilities=legacy, entry=handshake_entry),
-            BEFORE_TASKS: make(words=self._legacy_words, capabilities=before_tasks),
+            DRAFT: make(words=self._draft_words, capabilities=draft, entry=handshake_entry, earlier=earlier.get(DRAFT)),
+            LEGACY: make(
+                words=self._legacy_words, capabilities=legacy, entry=handshake_entry, earlier=earlier.get(LEGACY)
+            ),
+            BEFORE_TASKS: make(words=self._legacy_words, capabilities=before_tasks, earlier=earlier.get(BEFORE_TASKS)),
         }
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
         words = self._released_words
         methods = Methods(self._released_catalogue(registry), self._calls, self._host, words)
-        tasks = None if access is None else ReleasedTasks(methods, access, words)
-        subscriptions = Subscriptions(methods, words, self._changes, self._authorities, access)
+        tasks = None
+        if access is not None:
+            tasks = ReleasedTasks(methods, access, words, TaskFollower(access, self._changes, self._authorities))
+        subscriptions = Subscriptions(methods, words, self._changes, self._authorities, access, watches=self._watches)
         return ReleasedWire(methods, subscriptions, tasks, has_identity=self._has_identity)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:

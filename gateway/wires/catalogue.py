@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import msgspec
+
+from gateway.authoring.parts import Kind, Share
 from gateway.authoring.registry import Registry
+from gateway.authoring.relayed import Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.capabilities import CapabilityPath, supports
-from gateway.errors import InvalidParams
+from gateway.errors import GatewayError, InvalidParams
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.identity import Identity
 from gateway.protocol.result_format import CacheScope, Words
 from gateway.sealing.envelope import Rejected
+from gateway.sealing.list_cursor import Place
 from gateway.tokens.key_holder import KeyHolder
 
-TTL_MS = 60_000
-"""How long clients may cache lists and the result of `server/discover`."""
+log = logging.getLogger(__name__)
 
 PAGE_SIZE = 250
 """The number of entries on one page of a list."""
 
+CALLER_SECONDS: Final = 5.0
+"""How long a page waits for the upstreams that show each caller other entries."""
+
+FIRST_LISTING_SECONDS: Final = 5.0
+"""How long lists wait for upstreams that have never been listed."""
+
+_INCOMPLETE_TTL_MS: Final = 1000
+"""How long clients may cache a page that lacks an upstream."""
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "resourceTemplates": "templates",
+}
+"""What each list contains, by the name of the list in its result."""
+
+_TOPICS: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
+"""The names of the lists in `subscriptions/listen`, by their names in results."""
+
 _NOTHING: Final[Mapping[str, Any]] = {}
 _ANONYMOUS: Final = Identity()
+
+_Entry: TypeAlias = Callable[[Served], dict[str, Any]]
 
 
 class Catalogue:
@@ -43,6 +71,12 @@ class Catalogue:
         entry: returns the list entry of a tool, prompt or resource.
         tasks: the capability of clients that support tasks. Other clients do not see tools that run only as tasks. None
             shows these tools to everyone.
+        earlier: the catalogue of the same wire that this one replaces. Entries and pages of unchanged parts are reused.
+
+    Attributes:
+        ttl_ms: how long clients may cache lists.
+        is_settled: whether `page` has everything. Otherwise wait for `first_listings`, then use `page_of` if the
+            registry depends on the caller.
     """
 
     def __init__(
@@ -54,31 +88,39 @@ class Catalogue:
         page_size: int = PAGE_SIZE,
         *,
         identity: Identity = _ANONYMOUS,
-        entry: Callable[[Served], dict[str, Any]] = methodcaller("catalogue_entry"),
+        entry: _Entry = methodcaller("catalogue_entry"),
         tasks: CapabilityPath | None = None,
+        earlier: Catalogue | None = None,
     ) -> None:
         self.registry = registry
         self.capabilities = capabilities
         self.identity = identity
+        self.ttl_ms = registry.ttl_ms
+        self.is_settled = not registry.pending and not registry.by_caller
         self._words = words
         self._keys = keys
         self._page_size = page_size
         self._tasks = tasks
-        self._lists: dict[str, _Entries] = {
-            "tools": _Entries(registry.tools, entry),
-            "prompts": _Entries(registry.prompts, entry),
-            "resources": _Entries(registry.resources, entry),
-            "resourceTemplates": _Entries(registry.templates, entry),
+        self._entry = entry
+        made = {} if earlier is None else earlier.made
+        self._lists = {
+            name: _List(
+                [_entries(share, kind, entry, made) for share in registry.shares], is_private=registry.by_caller
+            )
+            for name, kind in _KINDS.items()
         }
-        self._pages: dict[tuple[str, int, bool], dict[str, Any]] = {}
+        self._pages: dict[tuple[str, _Start, bool], _Page] = {}
         self._pages_key_id = b""
+        if earlier is not None:
+            self._adopt_pages(earlier)
 
     def page(
         self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any] = _NOTHING
     ) -> dict[str, Any]:
         """Return one page of a list: the page after the cursor's entry, or the first without a cursor.
 
-        Only callers whose token grants the scopes of an entry see it.
+        Only callers whose token grants the scopes of an entry see it. If the cursor's entry has gone, the page begins
+        with the entry that has its place now.
 
         Args:
             name: the field of the result: `tools`, `prompts`, `resources` or `resourceTemplates`.
@@ -87,70 +129,295 @@ class Catalogue:
             capabilities: what the client declared.
 
         Raises:
-            InvalidParams: the cursor is not one of ours, or its entry no longer exists.
+            InvalidParams: the cursor is not one of ours.
         """
-        entries = self._lists[name]
-        start = 0 if cursor is None else self._after(name, entries, cursor)
+        listed = self._lists[name]
+        start = _FIRST if cursor is None else self._after(name, listed, cursor)
         has_tasks = self._tasks is None or supports(capabilities, self._tasks)
-        if entries.has_scopes:
-            return self._make_page(name, entries, start, caller, has_tasks=has_tasks)
+        if listed.has_scopes:
+            return self._make_page(name, listed, start, caller, has_tasks=has_tasks).fields
         pages, place = self._current_pages(), (name, start, has_tasks)
-        if place not in pages:
-            pages[place] = self._make_page(name, entries, start, caller, has_tasks=has_tasks)
-        return pages[place]
+        page = pages.get(place)
+        if page is None:
+            page = pages[place] = self._make_page(name, listed, start, caller, has_tasks=has_tasks)
+        return page.fields
 
-    def _current_pages(self) -> dict[tuple[str, int, bool], dict[str, Any]]:
+    async def first_listings(self) -> None:
+        """Wait for upstreams that have never been listed, at most `FIRST_LISTING_SECONDS`.
+
+        Another catalogue is served then, which has what they list.
+        """
+        await asyncio.gather(*(part.wait(FIRST_LISTING_SECONDS) for part in self.registry.pending))
+
+    async def page_of(
+        self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any], requester: Requester
+    ) -> dict[str, Any]:
+        """Return one page of a list to which upstreams add what this caller may see.
+
+        An upstream that does not answer within `CALLER_SECONDS` is missing from the page, and clients may cache it for
+        a second only.
+
+        Args:
+            name: see `page`.
+            cursor: see `page`.
+            caller: see `page`.
+            capabilities: see `page`.
+            requester: for whom upstreams are asked.
+
+        Raises:
+            InvalidParams: the cursor is not one of ours.
+        """
+        place = None if cursor is None else self._read(name, cursor)
+        has_tasks = self._tasks is None or supports(capabilities, self._tasks)
+        kind, shares = _KINDS[name], self.registry.shares
+        found = await asyncio.gather(*(_entries_of(share, kind, requester) for share in shares))
+        everyone, taken = self._lists[name].parts, set(getattr(self.registry, kind))
+        parts = []
+        for share, entries, shared in zip(shares, found, everyone, strict=True):
+            if entries is None:
+                parts.append(shared)
+                continue
+            own = share.entries(kind)
+            visible = {key: each for key, each in entries.items() if key in own or key not in taken}
+            taken.update(visible)
+            parts.append(_Entries(share.part.name, visible, self._entry))
+        listed = _List(parts, is_private=True)
+        ttl_ms = _INCOMPLETE_TTL_MS if any(entries is _MISSING for entries in found) else None
+        start = _FIRST if place is None else listed.after(place)
+        return self._make_page(name, listed, start, caller, has_tasks=has_tasks, ttl_ms=ttl_ms).fields
+
+    def _current_pages(self) -> dict[tuple[str, _Start, bool], _Page]:
         """Return the cached pages; they are discarded when another key seals cursors."""
         key_id = self._keys.current.key_id
         if key_id != self._pages_key_id:
             self._pages, self._pages_key_id = {}, key_id
         return self._pages
 
-    def _after(self, name: str, entries: _Entries, cursor: str) -> int:
+    def _after(self, name: str, listed: _List, cursor: str) -> _Start:
+        return listed.after(self._read(name, cursor))
+
+    def _read(self, name: str, cursor: str) -> Place:
         try:
-            last = self._keys.cursors.read(name, cursor)
+            place = Place.read(self._keys.cursors.read(name, cursor))
         except Rejected:
-            raise InvalidParams("Unknown cursor") from None
-        position = entries.positions.get(last)
-        if position is None:
+            place = None
+        if place is None:
             raise InvalidParams("Unknown cursor")
-        return position + 1
+        return place
 
     def _make_page(
-        self, name: str, entries: _Entries, start: int, caller: Caller, *, has_tasks: bool
-    ) -> dict[str, Any]:
+        self,
+        name: str,
+        listed: _List,
+        start: _Start,
+        caller: Caller,
+        *,
+        has_tasks: bool,
+        ttl_ms: int | None = None,
+    ) -> _Page:
         """Make a page. If some callers do not see all entries, the list is private for every caller."""
         visible = (
-            place
-            for place in range(start, len(entries.listed))
-            if caller.grants(entries.scopes[place]) and (has_tasks or not entries.task_only[place])
+            (at, place)
+            for at, place in listed.places(start)
+            if caller.grants(listed.parts[at].scopes[place]) and (has_tasks or not listed.parts[at].task_only[place])
         )
         page = list(itertools.islice(visible, self._page_size))
-        fields: dict[str, Any] = {name: [entries.listed[place] for place in page]}
-        if next(visible, None) is not None:
-            fields["nextCursor"] = self._keys.cursors.make(name, entries.names[page[-1]])
-        differs = entries.has_scopes or (self._tasks is not None and any(entries.task_only))
+        fields: dict[str, Any] = {name: [listed.parts[at].listed[place] for at, place in page]}
+        following = next(visible, None)
+        if following is not None:
+            fields["nextCursor"] = self._keys.cursors.make(name, listed.place(page[-1]).text)
+        differs = listed.is_private or (self._tasks is not None and listed.has_task_only)
         scope: CacheScope = "private" if differs else "public"
-        return self._words.cacheable(fields, ttl_ms=TTL_MS, scope=scope)
+        told = self._words.cacheable(fields, ttl_ms=self.ttl_ms if ttl_ms is None else ttl_ms, scope=scope)
+        end = len(listed.parts) if following is None else following[0] + 1
+        return _Page(told, listed.parts[start[0] : end], is_last=following is None)
+
+    @property
+    def made(self) -> _Made:
+        """The entries of all lists, by the identity of what they were made of."""
+        return {id(part.served): part for listed in self._lists.values() for part in listed.parts}
+
+    def _adopt_pages(self, earlier: Catalogue) -> None:
+        """Use the pages of an earlier catalogue on which nothing has changed."""
+        if earlier.ttl_ms != self.ttl_ms or earlier.identity.brief != self.identity.brief:
+            return
+        self._pages_key_id = earlier._pages_key_id
+        for (name, (at, place), has_tasks), page in earlier._pages.items():
+            listed = self._lists[name]
+            first = listed.position(page.read[0].part) if page.read else None
+            if first is None or listed.is_private != earlier._lists[name].is_private:
+                continue
+            if listed.has_task_only != earlier._lists[name].has_task_only:
+                continue
+            end = first + len(page.read)
+            same = listed.parts[first:end] == page.read and (not page.is_last or end == len(listed.parts))
+            # A cursor also has the position of its part.
+            if same and first == at:
+                self._pages[name, (first, place), has_tasks] = page
 
     def changed_lists(self, newer: Catalogue) -> list[str]:
         """Return the lists that differ in another catalogue, by their names in `subscriptions/listen`."""
-        names = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
-        different = [topic for name, topic in names.items() if self._lists[name].differs_from(newer._lists[name])]
-        return list(dict.fromkeys(different))
+        different = [topic for name, topic in _TOPICS.items() if self._lists[name].differs_from(newer._lists[name])]
+        before, after = _revisions(self.registry), _revisions(newer.registry)
+        different += [topic for topic in _TOPICS.values() if before.get(topic) != after.get(topic)]
+        return [topic for topic in dict.fromkeys(_TOPICS.values()) if topic in different]
+
+
+_Start: TypeAlias = tuple[int, int]
+"""Where a page begins: the position of a part, and of an entry in it."""
+
+_FIRST: Final[_Start] = (0, 0)
 
 
 class _Entries:
-    def __init__(self, served: Mapping[str, Served], entry: Callable[[Served], dict[str, Any]]) -> None:
+    """The entries of one part in one list.
+
+    Attributes:
+        part: the name of the part.
+        served: what they were made of.
+    """
+
+    __slots__ = (
+        "_positions",
+        "has_scopes",
+        "has_task_only",
+        "listed",
+        "names",
+        "part",
+        "scopes",
+        "served",
+        "task_only",
+    )
+
+    def __init__(self, part: str, served: Mapping[str, Served], entry: _Entry) -> None:
+        self.part = part
+        self.served = served
         self.names: Sequence[str] = list(served)
         self.listed = [entry(each) for each in served.values()]
         self.scopes = [each.scopes for each in served.values()]
         self.has_scopes = any(self.scopes)
         self.task_only = [isinstance(each, Tool) and each.task == "required" for each in served.values()]
-        self.positions = {name: position for position, name in enumerate(self.names)}
+        self.has_task_only = any(self.task_only)
+        self._positions: dict[str, int] | None = None
 
-    def differs_from(self, other: _Entries) -> bool:
-        return (self.listed, self.scopes) != (other.listed, other.scopes)
+    def position(self, name: str) -> int | None:
+        """Return the position of an entry, None if it has gone."""
+        if self._positions is None:
+            self._positions = {name: position for position, name in enumerate(self.names)}
+        return self._positions.get(name)
+
+
+_Made: TypeAlias = Mapping[int, _Entries]
+
+
+class _List:
+    """The entries of one list, part by part.
+
+    Attributes:
+        parts: the entries of each part, in order.
+        has_scopes: whether some entries need scopes.
+        has_task_only: whether some tools run only as tasks.
+        is_private: whether callers may get different lists.
+    """
+
+    def __init__(self, parts: Sequence[_Entries], *, is_private: bool) -> None:
+        self.parts = tuple(parts)
+        self.has_scopes = any(part.has_scopes for part in self.parts)
+        self.has_task_only = any(part.has_task_only for part in self.parts)
+        self.is_private = is_private or self.has_scopes
+        self._positions = {part.part: position for position, part in enumerate(self.parts)}
+
+    def position(self, part: str) -> int | None:
+        """Return the position of a part, None if it has gone."""
+        return self._positions.get(part)
+
+    def places(self, start: _Start) -> Iterator[_Start]:
+        """Yield the places of all entries from the start on."""
+        first, place = start
+        for at in range(first, len(self.parts)):
+            for position in range(place, len(self.parts[at].names)):
+                yield at, position
+            place = 0
+
+    def place(self, place: _Start) -> Place:
+        """Return the place of an entry, for a cursor."""
+        at, position = place
+        return Place(self.parts[at].part, self.parts[at].names[position], at, position)
+
+    def after(self, place: Place) -> _Start:
+        """Return where the page after an entry begins.
+
+        If the entry has gone, this is its position, which the next entry has now. If its part has gone, this is the
+        part that has its position now.
+        """
+        at = self.position(place.part)
+        if at is None:
+            return min(place.part_at, len(self.parts)), 0
+        position = self.parts[at].position(place.name)
+        following = place.at if position is None else position + 1
+        return (at, following) if following < len(self.parts[at].names) else (at + 1, 0)
+
+    def differs_from(self, other: _List) -> bool:
+        """Return whether clients would see the difference from another list."""
+        if self.parts == other.parts:
+            return False
+        return self._visible() != other._visible()
+
+    def _visible(self) -> list[tuple[dict[str, Any], frozenset[str]]]:
+        return [seen for part in self.parts for seen in zip(part.listed, part.scopes, strict=True)]
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """A page that was made.
+
+    Attributes:
+        fields: the result.
+        read: the entries of the parts that decided what is on it, from the first on.
+        is_last: whether no part follows them.
+    """
+
+    fields: dict[str, Any]
+    read: tuple[_Entries, ...]
+    is_last: bool
+
+
+def _entries(share: Share, kind: Kind, entry: _Entry, made: _Made) -> _Entries:
+    """Return the entries of a part, as they were made for an earlier catalogue if it served the same."""
+    served = share.entries(kind)
+    before = made.get(id(served))
+    if before is not None and before.served is served and before.part == share.part.name:
+        return before
+    return _Entries(share.part.name, served, entry)
+
+
+_MISSING: Final[Mapping[str, Served]] = {}
+"""Stands for the list of a caller that could not be fetched."""
+
+
+async def _entries_of(share: Share, kind: Kind, requester: Requester) -> Mapping[str, Served] | None:
+    """Return what the upstream of a part shows one caller, None if it shows everyone the same."""
+    lists = share.part.lists
+    if lists is None:
+        return None
+    try:
+        async with asyncio.timeout(CALLER_SECONDS):
+            return await lists.entries(kind, requester)
+    except TimeoutError:
+        log.warning("the list of a caller took too long", extra={"upstream": share.part.name, "list": kind})
+    except GatewayError as error:
+        log.warning(
+            "the list of a caller failed", extra={"upstream": share.part.name, "list": kind, "reason": str(error)}
+        )
+    return _MISSING
+
+
+def _revisions(registry: Registry) -> dict[str, dict[str, int]]:
+    """Return the revisions of the lists that depend on the caller: by list, then by part."""
+    found: dict[str, dict[str, int]] = {}
+    for part in registry.parts:
+        for topic, revision in part.revisions.items():
+            found.setdefault(topic, {})[part.name] = revision
+    return found
 
 
 def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
@@ -161,11 +428,11 @@ def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
         tasks: whether there is a task store.
     """
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
-    if registry.prompts:
+    if registry.offers("prompts"):
         capabilities["prompts"] = {"listChanged": True}
-    if registry.resources or registry.templates:
+    if registry.offers("resources"):
         capabilities["resources"] = {"listChanged": True, "subscribe": True}
-    if registry.completes:
+    if registry.offers("completions"):
         capabilities["completions"] = {}
     if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
         capabilities["extensions"] = {TASKS[-1]: {}}
@@ -181,11 +448,11 @@ def handshake_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool
         lists_tasks: whether tasks can be listed, which needs authenticated callers.
     """
     capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
-    if registry.prompts:
+    if registry.offers("prompts"):
         capabilities["prompts"] = {}
-    if registry.resources or registry.templates:
+    if registry.offers("resources"):
         capabilities["resources"] = {}
-    if registry.completes:
+    if registry.offers("completions"):
         capabilities["completions"] = {}
     if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
         lists: dict[str, Any] = {"list": {}} if lists_tasks else {}
@@ -211,5 +478,5 @@ def handshake_entry(served: Served) -> dict[str, Any]:
     """Return a list entry of the handshake wires, where a tool also says whether it supports tasks."""
     entry = served.catalogue_entry()
     if isinstance(served, Tool):
-        entry["execution"] = {"taskSupport": served.task}
+        return {**entry, "execution": {"taskSupport": served.task}}  # an upstream's entry is shared
     return entry

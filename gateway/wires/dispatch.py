@@ -63,18 +63,34 @@ class Dispatcher:
         """The registry that is served now."""
         return self._released.methods.registry
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue of the released wire."""
+        return self._released.methods.catalogue
+
+    @property
+    def handshake_catalogues(self) -> dict[str, Catalogue]:
+        """The catalogues of the other wires, by version."""
+        return self._handshake.catalogues
+
     def replace(self, released: Catalogue, handshake: Mapping[str, Catalogue]) -> None:
         """Serve other catalogues from the next request on, and announce the lists that have changed.
+
+        A change of the local functions is announced on all replicas. A change of an upstream is announced in this
+        process only, because each replica notices it.
 
         Args:
             released: the catalogue of the released wire.
             handshake: the catalogues of the other wires, by version.
         """
-        changed = self._released.methods.catalogue.changed_lists(released)
+        before = self.catalogue
+        changed = before.changed_lists(released)
+        is_local = before.registry.shares[0] is not released.registry.shares[0]
+        announce = self._changes.announce if is_local else self._changes.announce_here
         self._released.methods.catalogue = released
         self._handshake.replace(handshake)
         for name in changed:
-            self._changes.announce(name)
+            announce(name)
 
     async def handle(self, headers: Headers, body: bytes, caller: Caller, client: Client) -> Reply:
         """Answer one request. If something is wrong with it, the reply says so.

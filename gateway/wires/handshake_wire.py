@@ -75,6 +75,11 @@ class HandshakeWire:
         self._late: set[asyncio.Task[None]] = set()
         broadcasts.forward_to(CANCELLED_REQUEST, self._running.cancel)
 
+    @property
+    def catalogues(self) -> dict[str, Catalogue]:
+        """The catalogues that are served now, by version."""
+        return {name: version.methods.catalogue for name, version in self._versions.items()}
+
     def replace(self, catalogues: Mapping[str, Catalogue]) -> None:
         """Serve other catalogues, by version, from the next request on."""
         for version, catalogue in catalogues.items():

@@ -8,13 +8,21 @@ from typing import Any, Final, TypeAlias
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.registry import Registry
+from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.runner import Call, CallRunner, Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.host import Host
-from gateway.errors import InsufficientScope, InternalError, InvalidParams, ResourceNotFound
+from gateway.errors import (
+    CannotContinue,
+    InsufficientScope,
+    InternalError,
+    InvalidParams,
+    ResourceNotFound,
+    RpcError,
+)
 from gateway.protocol.caller import Caller
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import result_response
@@ -142,9 +150,21 @@ class Methods:
         async def list_entries(incoming: Incoming) -> Reply:
             request = incoming.request
             cursor = read_cursor(request.params)
+            if not self.catalogue.is_settled:
+                return incoming.answered(await self._unsettled_page(incoming, name, cursor))
             return incoming.answered(self.catalogue.page(name, cursor, incoming.caller, request.capabilities))
 
         return list_entries
+
+    async def _unsettled_page(self, incoming: Incoming, name: str, cursor: str | None) -> dict[str, Any]:
+        """Return a page of a list that needs upstreams first: they were never listed, or it depends on the caller."""
+        if self.catalogue.registry.pending:
+            incoming.client.leave()
+            await self.catalogue.first_listings()
+        catalogue, caller, capabilities = self.catalogue, incoming.caller, incoming.request.capabilities
+        if catalogue.registry.by_caller:
+            return await catalogue.page_of(name, cursor, caller, capabilities, _requester(incoming))
+        return catalogue.page(name, cursor, caller, capabilities)
 
     def tool(self, wanted: ToolCall, caller: Caller) -> Tool:
         """Return the tool that a call names.
@@ -154,7 +174,10 @@ class Methods:
             InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         name = wanted.name
-        tool = self.catalogue.registry.tools.get(name)
+        registry = self.catalogue.registry
+        tool = registry.tools.get(name)
+        if tool is None:
+            tool = registry.find_tool(name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {name}")
         check_scopes(tool, caller)
@@ -169,7 +192,7 @@ class Methods:
     async def get_prompt(self, incoming: Incoming) -> Ran:
         """Run one leg of a `prompts/get`; see `CallRunner.run`."""
         wanted = read_prompt_get(incoming.request.params)
-        prompt = self.registry.prompts.get(wanted.name)
+        prompt = self.registry.find_prompt(wanted.name)
         if prompt is None:
             raise InvalidParams(f"Unknown prompt: {wanted.name}")
         check_scopes(prompt, incoming.caller)
@@ -208,6 +231,7 @@ class Methods:
             order=order,
             conversation=conversation,
             forwarded_id=incoming.client.forwarded_id,
+            requester=_requester(incoming) if isinstance(served, Relayed) else None,
         )
         return self._calls.run(call)
 
@@ -216,32 +240,77 @@ class Methods:
 
         Raises:
             InvalidParams: there is no such prompt or resource.
-            InternalError: the author's function failed.
+            InternalError: the author's function failed, or the upstream cannot be asked.
+            RpcError: the upstream refuses.
         """
         wanted = read_completion(incoming.request.params)
-        target = self._completed_target(wanted)
+        target = _completed_target(wanted, self.registry)
         check_scopes(target, incoming.caller)
-        completer = self.registry.completer(target, wanted.argument)
-        completion: dict[str, Any] = {"values": [], "total": 0, "hasMore": False}
-        if completer is not None:
-            try:
-                completion = await completer.suggest(
-                    wanted.value, wanted.context, self._host, incoming.caller.principal
-                )
-            except Exception:
-                log.exception("completion failed", extra={"target": wanted.target, "argument": wanted.argument})
-                raise InternalError("The completion failed") from None
+        try:
+            completion = await self._suggestions(wanted, target, incoming)
+        except RpcError:
+            raise
+        except CannotContinue as error:
+            raise InternalError(str(error)) from None
+        except Exception:
+            log.exception("completion failed", extra={"target": wanted.target, "argument": wanted.argument})
+            raise InternalError("The completion failed") from None
+        if completion is None:
+            completion = {"values": [], "total": 0, "hasMore": False}
         return incoming.answered(self.words.complete({"completion": completion}))
 
-    def _completed_target(self, wanted: CompletionRequest) -> Prompt | Resource:
-        target: Prompt | Resource | None
-        if wanted.kind == "prompt":
-            target = self.registry.prompts.get(wanted.target)
-        else:
-            target = self.registry.templates.get(wanted.target) or self.registry.resources.get(wanted.target)
-        if target is None:
-            raise InvalidParams(f"Unknown {wanted.kind}: {wanted.target}")
-        return target
+    async def _suggestions(
+        self, wanted: CompletionRequest, target: Prompt | Resource, incoming: Incoming
+    ) -> Mapping[str, Any] | None:
+        """Return the `completion` object of an author's function or an upstream, None if neither completes this."""
+        registry = self.registry
+        if target.upstream:
+            part = registry.part_of(target)
+            if part is None or part.completer is None:
+                return None
+            name = wanted.target if wanted.kind == "prompt" else registry.own_uri(wanted.target)
+            requester = _requester(incoming)
+            return await part.completer.complete(
+                wanted.kind, name, wanted.argument, wanted.value, wanted.context, requester
+            )
+        completer = registry.completer(target, wanted.argument)
+        if completer is None:
+            return None
+        return await completer.suggest(wanted.value, wanted.context, self._host, incoming.caller.principal)
+
+
+def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt | Resource:
+    """Return the prompt or resource that a request names.
+
+    Raises:
+        InvalidParams: there is none.
+    """
+    name = wanted.target
+    target: Prompt | Resource | None
+    if wanted.kind == "prompt":
+        target = registry.find_prompt(name)
+    else:
+        target = registry.templates.get(name) or registry.resources.get(name)
+        found = registry.find_resource(name) if target is None else None
+        if found is not None and found[0].upstream:
+            target = found[0]
+    if target is None:
+        raise InvalidParams(f"Unknown {wanted.kind}: {name}")
+    return target
+
+
+def _requester(incoming: Incoming) -> Requester:
+    request, caller = incoming.request, incoming.caller
+    return Requester(
+        principal=caller.principal,
+        exchange=caller.exchange,
+        headers=incoming.headers,
+        capabilities=request.capabilities,
+        meta=request.meta,
+        log_level=request.log_level,
+        wants_progress=request.progress_token is not None,
+        step_aside=incoming.client.leave,
+    )
 
 
 def check_scopes(served: Served, caller: Caller) -> None:

@@ -130,8 +130,8 @@ def test_everything_has_its_place_by_name_or_uri() -> None:
     assert list(registry.templates) == ["docs://{page}"]
     assert registry.lifespans == [shared]
     assert registry.names == {"act", "review", "docs://readme", "docs://{page}"}
-    assert registry.completes
-    assert not Registry([act]).completes
+    assert registry.offers("completions")
+    assert not Registry([act]).offers("completions")
     assert registry.completer(review, "tone") is suggest
     assert registry.completer(review, "language") is None
 

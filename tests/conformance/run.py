@@ -1,7 +1,9 @@
 """`make conformance`: the official suite against real replicas behind the round-robin front of `gateway dev`.
 
 Every scenario of the wires 2026-07-28 and 2025-11-25 runs against two replicas that answer in turn. The scenarios of
-the tasks extension run against two replicas, one worker and the task store of `gateway dev`. The suite passes a
+the tasks extension run against two replicas, one worker and the task store of `gateway dev`. All scenarios of
+2026-07-28 run twice more for upstreams: against a server directly, and against two replicas with that server behind
+them, which must pass everything that it passes directly. The suite passes a
 scenario without checks, and ignores warnings; here every check of `CHECKS` must run and pass, and the gateway's log
 must not have a traceback. The few exceptions are below, with the suite's words and the reason.
 
@@ -34,6 +36,8 @@ TASK_FIXTURES: Final = "tests.conformance.task_fixtures"
 HANDSHAKE_FIXTURES: Final = "tests.conformance.handshake_fixtures"
 RELEASED: Final = "2026-07-28"
 HANDSHAKE: Final = "2025-11-25"
+DIRECTLY: Final = "upstream-directly"
+THROUGH: Final = "upstream-through"
 
 START_SECONDS: Final = 40.0
 STOP_SECONDS: Final = 15.0
@@ -184,6 +188,8 @@ class Leg:
         workers: how many workers run tasks.
         tools: the modules that are served.
         version: the wire that the suite speaks.
+        is_upstream: whether a further server with the fixtures runs, which the replicas serve as an upstream under its
+            own names. Without replicas, the suite calls it directly.
     """
 
     name: str
@@ -192,6 +198,7 @@ class Leg:
     workers: int = 0
     tools: str = FIXTURES
     version: str = RELEASED
+    is_upstream: bool = False
 
 
 @dataclass
@@ -262,20 +269,47 @@ def judge_log(leg: Leg, text: str) -> list[Verdict]:
 
 
 @contextmanager
-def gateway(leg: Leg, log: Path) -> Iterator[str]:
-    """Run `gateway dev` with the fixtures and yield its URL; it ends afterwards, together with its replicas."""
+def gateway(leg: Leg, folder: Path) -> Iterator[str]:
+    """Run the gateway of a leg, and the server behind it, and yield the gateway's URL; both end afterwards."""
+    log = folder / "gateway.log"
+    if not leg.is_upstream:
+        with _running(log, *_dev(leg), GATEWAY_TOOLS=leg.tools) as url:
+            yield url
+        return
+    with _running(folder / "upstream.log", "-m", "tests.conformance.behind") as url:
+        if not leg.replicas:
+            log.touch()
+            yield url
+            return
+        file = folder / "upstreams.json"
+        file.write_text(json.dumps({"mcpServers": {"behind": {"url": url, "gateway": {"prefix": ""}}}}))
+        with _running(log, *_dev(leg), GATEWAY_UPSTREAMS=str(file)) as through:
+            yield through
+
+
+def _dev(leg: Leg) -> list[str]:
+    replicas, workers = str(leg.replicas), str(leg.workers)
+    return ["-m", "gateway", "dev", "--port", "0", "--replicas", replicas, "--workers", workers]
+
+
+@contextmanager
+def _running(log: Path, *command: str, **settings: str) -> Iterator[str]:
+    """Run a server with Python and yield its URL; it ends afterwards, together with its replicas."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")} | {
-        "GATEWAY_TOOLS": leg.tools,
         "GATEWAY_AUTH": "none",
         "GATEWAY_METRICS_PORT": "off",
         "GATEWAY_DRAIN_SECONDS": "5",
         "PYTHONPATH": str(TOP),
+        **settings,
     }
-    command = [sys.executable, "-m", "gateway", "dev", "--port", "0"]
-    command += ["--replicas", str(leg.replicas), "--workers", str(leg.workers)]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=TOP, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, *command],
+            cwd=TOP,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     try:
         yield _wait_ready(process, log)
@@ -290,7 +324,7 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> str:
         if ready:
             return ready[1]
         time.sleep(POLL_SECONDS)
-    raise CannotRunError(f"`gateway dev` did not start:\n{log.read_text(errors='replace')[-3000:].strip()}")
+    raise CannotRunError(f"the server did not start:\n{log.read_text(errors='replace')[-3000:].strip()}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -348,25 +382,17 @@ def run_leg(leg: Leg) -> list[Verdict]:
     """Run scenarios against their own gateway; the suite's results and both logs stay in `reports/`."""
     folder = RESULTS / leg.name
     folder.mkdir(parents=True)
-    log = folder / "gateway.log"
-    with gateway(leg, log) as url:
+    with gateway(leg, folder) as url:
         verdicts = [verdict for scenario in leg.scenarios for verdict in run_suite(url, leg, scenario, folder)]
-    return verdicts + judge_log(leg, log.read_text(errors="replace"))
+    return verdicts + judge_log(leg, (folder / "gateway.log").read_text(errors="replace"))
 
 
 def show(verdicts: Sequence[Verdict]) -> str:
-    """Return the table, the problems, and the totals."""
-    width = max(len(verdict.scenario) for verdict in verdicts)
-    lines = [f"{'scenario':<{width}}  wire        replicas  passed  failed  warnings  other"]
-    for verdict in verdicts:
-        counts = verdict.counts
-        other = counts.total() - counts["FAILURE"] - counts["WARNING"]
-        excused = "".join(f"  {count} excused: {why}" for why, count in Counter(verdict.excused).items())
-        lines.append(
-            f"{verdict.scenario:<{width}}  {verdict.leg.version}  {verdict.leg.replicas:>8}  {verdict.passed:>6}"
-            f"  {counts['FAILURE']:>6}  {counts['WARNING']:>8}  {other:>5}{excused}"
-        )
-        lines += [f"    {problem}" for problem in verdict.problems]
+    """Return the tables, the problems, and the totals."""
+    compared = [verdict for verdict in verdicts if verdict.leg.name in {DIRECTLY, THROUGH}]
+    lines = _table([verdict for verdict in verdicts if verdict not in compared])
+    if compared:
+        lines += ["", *_columns(compared)]
     total: Counter[str] = sum((verdict.counts for verdict in verdicts), Counter())
     passed = sum(verdict.passed for verdict in verdicts)
     rest = {kind: count for kind, count in total.items() if kind not in {"FAILURE", "WARNING"}}
@@ -377,14 +403,44 @@ def show(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
+def _table(verdicts: Sequence[Verdict]) -> list[str]:
+    width = max((len(verdict.scenario) for verdict in verdicts), default=0)
+    lines = [f"{'scenario':<{width}}  wire        replicas  passed  failed  warnings  other"]
+    for verdict in verdicts:
+        counts = verdict.counts
+        other = counts.total() - counts["FAILURE"] - counts["WARNING"]
+        excused = "".join(f"  {count} excused: {why}" for why, count in Counter(verdict.excused).items())
+        lines.append(
+            f"{verdict.scenario:<{width}}  {verdict.leg.version}  {verdict.leg.replicas:>8}  {verdict.passed:>6}"
+            f"  {counts['FAILURE']:>6}  {counts['WARNING']:>8}  {other:>5}{excused}"
+        )
+        lines += [f"    {problem}" for problem in verdict.problems]
+    return lines
+
+
+def _columns(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return what passes at an upstream directly, beside what passes through the gateway in front of it."""
+    rows = dict.fromkeys(verdict.scenario for verdict in verdicts)
+    found = {(verdict.scenario, verdict.leg.name): verdict for verdict in verdicts}
+    width = max(len(scenario) for scenario in rows)
+    lines = [f"{'scenario of ' + RELEASED:<{width}}  directly  through 2 replicas"]
+    for scenario in rows:
+        both = [found.get((scenario, leg)) for leg in (DIRECTLY, THROUGH)]
+        directly, through = ("" if verdict is None else str(verdict.passed) for verdict in both)
+        lines.append(f"{scenario:<{width}}  {directly:>8}  {through:>18}")
+        lines += [f"    {verdict.leg.name}: {problem}" for verdict in both if verdict for problem in verdict.problems]
+    return lines
+
+
 def plan(scenario: str | None) -> list[Leg]:
     """Return the legs of all scenarios, or of one on each wire that has it."""
 
     def chosen(names: Iterable[str]) -> list[str | None]:
         return [name for name in names if scenario in {None, name}]
 
+    everything = [None] if scenario is None else chosen(CORE)
     legs = [
-        Leg("2-replicas", [None] if scenario is None else chosen(CORE), replicas=2),
+        Leg("2-replicas", everything, replicas=2),
         Leg("tasks", chosen(TASKS), replicas=2, workers=1, tools=TASK_FIXTURES),
         Leg(
             "handshake",
@@ -393,6 +449,8 @@ def plan(scenario: str | None) -> list[Leg]:
             tools=f"{FIXTURES},{HANDSHAKE_FIXTURES}",
             version=HANDSHAKE,
         ),
+        Leg(DIRECTLY, everything, replicas=0, is_upstream=True),
+        Leg(THROUGH, everything, replicas=2, is_upstream=True),
     ]
     return [leg for leg in legs if leg.scenarios]
 

@@ -11,10 +11,12 @@ import pytest
 from tests.conformance import run
 from tests.conformance.run import (
     CORE,
+    DIRECTLY,
     HANDSHAKE,
     KEPT_NOWHERE,
     SESSIONS,
     TASKS,
+    THROUGH,
     UNWRITTEN,
     Leg,
     Verdict,
@@ -83,23 +85,25 @@ def test_the_reason_of_a_check_may_be_in_its_details() -> None:
 
 
 def test_every_scenario_has_its_leg_and_tasks_have_a_worker() -> None:
-    two, tasks, session = plan(None)
+    two, tasks, session, directly, through = plan(None)
     assert (two.scenarios, two.replicas, two.workers) == ([None], 2, 0)
     assert (tasks.scenarios, tasks.replicas, tasks.workers) == (list(TASKS), 2, 1)
     assert (session.scenarios, session.replicas, session.version) == ([None], 2, HANDSHAKE)
+    assert (directly.scenarios, directly.replicas, directly.is_upstream) == ([None], 0, True)
+    assert (through.scenarios, through.replicas, through.is_upstream) == ([None], 2, True)
 
 
 @pytest.mark.parametrize("scenario", sorted({*CORE, *TASKS, *SESSIONS}))
 def test_one_scenario_runs_where_it_runs_among_all(scenario: str) -> None:
     legs = plan(scenario)
-    where = {"2-replicas": CORE, "tasks": TASKS, "handshake": SESSIONS}
+    where = {"2-replicas": CORE, "tasks": TASKS, "handshake": SESSIONS, DIRECTLY: CORE, THROUGH: CORE}
     assert [(leg.name, leg.scenarios) for leg in legs] == [
         (name, [scenario]) for name, scenarios in where.items() if scenario in scenarios
     ]
 
 
 def test_a_traceback_in_the_log_is_a_problem() -> None:
-    (leg,) = plan("caching")
+    leg, *_ = plan("caching")
     assert judge_log(leg, "[r1] 2026-11-21 info serving\n") == []
     (verdict,) = judge_log(leg, "[r1] error request failed\n[r1] Traceback (most recent call last):\n")
     assert verdict.problems == ["TRACEBACK in reports/conformance/2-replicas"]
@@ -120,6 +124,22 @@ def test_the_table_has_a_line_a_scenario_and_totals() -> None:
     assert lines[2].split() == ["tools-list", "2025-11-25", "2", "1", "1", "1", "1"]
     assert lines[3:6] == ["    FAILURE a: no", "    WARNING b: well", "    SKIPPED c: not seen"]
     assert lines[-1] == "9 checks passed, 1 failed, 1 warnings, 1 skipped"
+
+
+def test_an_upstream_has_a_column_for_itself_and_one_for_the_gateway_in_front_of_it() -> None:
+    directly, through = Leg(DIRECTLY, [], replicas=0), Leg(THROUGH, [], replicas=2)
+    lines = show(
+        [
+            Verdict("tasks-lifecycle", ONE, passed=9),
+            Verdict("caching", directly, passed=8),
+            Verdict("caching", through, passed=7, problems=["FAILURE a: no"]),
+        ]
+    ).splitlines()
+    assert len(lines) == 8
+    assert lines[3].split() == ["scenario", "of", "2026-07-28", "directly", "through", "2", "replicas"]
+    assert lines[4].split() == ["caching", "8", "7"]
+    assert lines[5] == "    upstream-through: FAILURE a: no"
+    assert lines[-1] == "24 checks passed, 1 failed, 0 warnings"
 
 
 @pytest.mark.parametrize(("problems", "code"), [([], 0), (["WARNING b: well"], 1)])

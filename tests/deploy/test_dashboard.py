@@ -35,10 +35,11 @@ QUESTIONS = [
     "Which key is still in use?",
     "Who is being refused, and why?",
     "When do I need another replica?",
+    "Do upstreams answer?",
 ]
 UNITS = {"bytes", "cps", "none", "ops", "percentunit", "reqps", "s", "short"}
 COLUMNS = 24
-MOST_PANELS = 21
+MOST_PANELS = 24
 BUILT_IN = {"__rate_interval", "__range"}
 NOT_OURS = {
     "ALERTS": {"alertname", "alertstate", "severity", "service"},

@@ -151,7 +151,7 @@ def users(directory: Path, cluster: Cluster, token: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(300)
-def test_an_operator_can_answer_the_four_questions_from_the_dashboard_alone(
+def test_an_operator_can_answer_the_five_questions_from_the_dashboard_alone(
     cluster: Cluster, prometheus: Prometheus, token: str, keys: SealKeys, tmp_path: Path
 ) -> None:
     desk = Desk(prometheus)

@@ -16,9 +16,11 @@ from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import RefusalReason
 from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind
 from gateway.observability.task_totals import TaskTotals
+from gateway.observability.upstream_metrics import DROPPED, UPSTREAM_METHODS, UPSTREAM_OUTCOMES, UpstreamMetrics
 from gateway.process.replica import build
 from gateway.settings.model import Settings
 from gateway.tasks.model import Phase
+from gateway.upstreams.failures import Reason
 from gateway_workers.metrics import LegEnd, WorkerTelemetry
 from loadtest.cluster import new_key
 from tests.docs.markdown import PAGES, TOP, rows_of, section_of, text_of
@@ -44,13 +46,19 @@ VALUES: Final = {
     ("gateway_redis_errors_total", "kind"): frozenset(RedisErrorKind),
     ("gateway_clock_offset_seconds", "source"): frozenset(ClockSource),
     ("gateway_build_info", "compiled"): frozenset({"true", "false"}),
+    ("gateway_upstream_requests_total", "method"): UPSTREAM_METHODS,
+    ("gateway_upstream_request_seconds", "method"): UPSTREAM_METHODS,
+    ("gateway_upstream_requests_total", "outcome"): UPSTREAM_OUTCOMES,
+    ("gateway_upstream_failures_total", "reason"): frozenset(Reason),
+    ("gateway_upstream_dropped_total", "what"): DROPPED,
+    ("gateway_upstream_list_refreshes_total", "result"): frozenset({"read", "failed"}),
     ("gateway_requests_refused_total", "reason"): frozenset(RefusalReason),
     ("gateway_state_rejections_total", "reason"): frozenset(RejectReason),
     ("gateway_session_rejections_total", "reason"): frozenset(RejectReason),
     ("gateway_response_rejections_total", "reason"): frozenset(RejectReason),
     ("gateway_task_field_rejections_total", "reason"): frozenset(RejectReason),
 }
-FREE: Final = {"tool", "key_id", "version"}
+FREE: Final = {"tool", "key_id", "version", "upstream"}
 """Labels whose values cannot be listed in advance."""
 
 FROM_PROMETHEUS: Final = {"le", "job", "instance", "pod", "namespace", "node"}
@@ -94,6 +102,7 @@ def registries() -> dict[str, CollectorRegistry]:
     processes: dict[str, ProcessTelemetry] = {REPLICA: services.telemetry, WORKER: worker}
     for process in processes.values():
         process.registry.register(TaskTotals(services.store.totals))
+        UpstreamMetrics(process.registry)
     return {name: process.registry for name, process in processes.items()}
 
 
@@ -165,6 +174,7 @@ def test_every_label_is_documented_with_its_values(real: dict[str, Metric]) -> N
     assert fixed == {place: values for place, values in VALUES.items() if place[1] != "reason"}
     assert reasons_told("Reasons of refused requests") == set(RefusalReason)
     assert reasons_told("Reasons of rejected tokens") == set(RejectReason)
+    assert reasons_told("Reasons of failed requests to upstreams") == set(Reason)
 
 
 def test_no_process_shows_a_value_that_is_not_documented() -> None:

@@ -24,7 +24,7 @@ FORM: dict[str, Any] = {
 }
 
 
-@tool(title=BAD, description=BAD, input_schema=SCHEMA, meta={"dev.sealedgateway/upstream": BAD})
+@tool(title=BAD, description=BAD, input_schema=SCHEMA)
 async def attack(ctx: Context, **_arguments: Any) -> list[Any]:
     """Ask and return markup."""
     ctx.log("info", BAD)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gateway.errors import ConfigurationError
 from gateway.observability.logs import configure_logging
-from gateway.process.preflight import find_problems, find_tool_problems, warn_of_unknown
+from gateway.process.preflight import find_problems, find_tool_problems, find_upstream_problems, warn_of_unknown
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
 from gateway_workers import process
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m gateway_wo
         settings = Settings.load(
             problems=problems,
             tools=None if arguments.tools is None else ",".join(arguments.tools),
+            upstreams=arguments.upstreams,
             worker_concurrency=arguments.concurrency,
             replica_id=arguments.worker_id,
             metrics_host=arguments.metrics_host,
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m gateway_wo
         warn_of_unknown(settings)
         find_problems(settings, problems, works=True)
         find_tool_problems(settings, problems, serves=False)
+        find_upstream_problems(settings, problems, works=True)
         problems.raise_any()
         return process.run(settings, reload=arguments.reload)
     except ConfigurationError as error:
@@ -69,6 +71,11 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         nargs="+",
         metavar="MODULE|FILE",
         help="the Python modules or files that define the tools, the same as on the replicas (default: GATEWAY_TOOLS)",
+    )
+    parser.add_argument(
+        "--upstreams",
+        metavar="FILE",
+        help="the file that names other MCP servers, the same as on the replicas (default: GATEWAY_UPSTREAMS)",
     )
     parser.add_argument("--reload", action="store_true", help="reload the tool modules when their files change")
     parser.add_argument("--worker-id", metavar="NAME", help="this worker's name in logs and in the task store")

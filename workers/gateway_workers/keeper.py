@@ -1,4 +1,4 @@
-"""Stores what a running task learns: steps and segments at once, the rest at intervals."""
+"""Stores what a running task learns: steps, segments and the slot at once, the rest at intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRESS_SECONDS: Final = 0.25
 
 
 class TaskKeeper:
-    """Stores what one leg of a task learns; satisfies `gateway.engine.host.Keeper` and `Notices`.
+    """Stores what one leg of a task learns; satisfies `gateway.engine.host.SlotKeeper` and `Notices`.
 
     Writes wait for a store that is not available. They raise if the lease is lost, or if the store will never accept
     the value. Checkpoints within a second, and progress, are held back until a timer, the next write or `flush` writes
@@ -75,6 +75,10 @@ class TaskKeeper:
             self._set_timer()
         return False
 
+    async def keep_slot(self, slot: dict[str, Any]) -> None:
+        """Store where a relay stands. It is durable when this returns."""
+        await self._write({}, slot)
+
     def progress(self, done: float, total: float | None, message: str | None) -> None:
         """Report progress soon. Any thread may call this."""
         self._progress = Progress(done, total, message)
@@ -100,12 +104,12 @@ class TaskKeeper:
             if pending is not None:
                 pending.cancel()
 
-    async def _write(self, steps: dict[str, Any]) -> None:
+    async def _write(self, steps: dict[str, Any], slot: dict[str, Any] | None = None) -> None:
         async with self._one_at_a_time:
             checkpoint, progress = self._due_checkpoint(), self._progress
-            if not steps and checkpoint is None and progress is None:
+            if not steps and slot is None and checkpoint is None and progress is None:
                 return
-            kept = Kept(steps=steps, checkpoint=checkpoint, progress=progress)
+            kept = Kept(steps=steps, checkpoint=checkpoint, slot=slot, progress=progress)
             await outlast(partial(self._queue.keep, self._claim, kept))
             self._note_written(kept)
 
@@ -118,6 +122,8 @@ class TaskKeeper:
         journal = self._claim.journal
         if kept.steps:
             journal["steps"] = {**journal.get("steps", {}), **kept.steps}
+        if kept.slot is not None:
+            journal["slot"] = kept.slot
         if kept.checkpoint is not None:
             journal["checkpoint"] = kept.checkpoint
             self._checkpoint_at = now

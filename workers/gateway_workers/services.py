@@ -26,6 +26,7 @@ from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
     from gateway.observability.tracing import Traces
+    from gateway.process.upstreams import ServedUpstreams
     from gateway.storage import RedisWorkQueue
 
 
@@ -65,6 +66,18 @@ class WorkerServices:
             await check(store)
         finally:
             await store.aclose()
+
+    def make_upstreams(self, telemetry: ProcessTelemetry) -> ServedUpstreams | None:
+        """Return the upstreams whose tools this worker runs; None if the settings name none.
+
+        Raises:
+            ConfigurationError: the file that names them is wrong.
+        """
+        if self.settings.upstreams is None:
+            return None
+        from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most workers have no upstreams
+
+        return ServedUpstreams(self.settings, telemetry.registry)
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
         """Yield the watcher of the seal keys' file, if they come from a file."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from gateway.errors import InvalidParams
 from gateway.protocol import task_format as task_words
 from gateway.protocol.handshake.tasks import GONE, has_ended, related, status
-from gateway.tasks.model import Phase, TaskView
+from gateway.tasks.model import Phase, TaskView, blocks_of
 
 Mode: TypeAlias = Literal["immediate", "streaming", "task"]
 
@@ -128,7 +128,7 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
         why = {"type": "text", "text": task_words.error_of(view)["message"]}
         return Segments([*stored, why], complete=True, is_error=is_error, after=after, emitted=emitted)
     more = sorted(view.result.keys() - _TOLD_IN_SEGMENTS)
-    blocks = _whole(stored, view.result["content"])
+    blocks = _whole(stored, blocks_of(view.result))
     return Segments(blocks, complete=True, is_error=is_error, after=after, emitted=emitted, more=more)
 
 

@@ -14,7 +14,7 @@ from gateway.errors import InvalidParams, RpcError
 from gateway.protocol import task_format as task_words
 from gateway.protocol.fields import read_duration_ms, read_object, require_object
 from gateway.protocol.jsonrpc import notification
-from gateway.tasks.model import Phase, TaskView
+from gateway.tasks.model import Phase, TaskView, texts_of
 from gateway.tasks.retention import poll_interval_ms
 
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
@@ -205,7 +205,7 @@ def failure(view: TaskView) -> str:
 
     In a tool's result, the reason is the last text: the blocks that it emitted before come first.
     """
-    text = _last_text(view.result) if view.result is not None else str(task_words.error_of(view)["message"])
+    text = str(task_words.error_of(view)["message"]) if view.result is None else _last_text(view.result)
     return text if len(text) <= _MAX_FAILURE_CHARS else text[: _MAX_FAILURE_CHARS - 1] + "…"
 
 
@@ -214,7 +214,5 @@ def _is_error(view: TaskView) -> bool:
 
 
 def _last_text(result: Mapping[str, Any]) -> str:
-    for block in reversed(result.get("content", ())):
-        if block.get("type") == "text":
-            return str(block.get("text"))
-    return "The tool reported an error"
+    texts = texts_of(result)
+    return texts[-1] if texts else "The tool reported an error"

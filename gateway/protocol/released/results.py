@@ -58,7 +58,8 @@ class ResultWriter:
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
         """Return a final result that the client may cache for `ttl_ms`."""
-        return {"resultType": "complete", **fields, "ttlMs": ttl_ms, "cacheScope": scope, "_meta": self._meta}
+        meta = {**fields["_meta"], **self._meta} if "_meta" in fields else self._meta
+        return {"resultType": "complete", **fields, "ttlMs": ttl_ms, "cacheScope": scope, "_meta": meta}
 
     def input_required(self, questions: Mapping[str, Question], request_state: str) -> dict[str, Any]:
         """Return an `InputRequiredResult` (MCP "Multi Round-Trip Requests")."""

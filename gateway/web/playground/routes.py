@@ -50,17 +50,32 @@ class ListedTasks(BaseModel):
     tasks: list[ListedTask]
 
 
+class Upstream(BaseModel):
+    """Another MCP server behind this one."""
+
+    name: str
+    prefix: Annotated[str, Field(description="Begins the names of its tools; empty for at most one.")]
+
+
+class Upstreams(BaseModel):
+    """The other MCP servers behind this one, in the order of their configuration."""
+
+    upstreams: list[Upstream]
+
+
 @dataclass(frozen=True, slots=True)
 class Playground:
     """The interface of the routes to the replica.
 
     Attributes:
         config: returns how the page reaches the gateway.
+        upstreams: returns the other servers behind this one. Raises `GatewayError` if the caller is refused.
         tasks: returns the tasks of the caller with this `Authorization` header; None without a task store. Raises
             `GatewayError` if the caller is refused, or the store does not answer.
     """
 
     config: Callable[[], Config]
+    upstreams: Callable[[str | None], Awaitable[list[Upstream]]]
     tasks: Callable[[str | None], Awaitable[Sequence[TaskView]]] | None
 
 
@@ -75,6 +90,11 @@ def add_playground(site: FastAPI, playground: Playground) -> None:
     async def config(response: Response) -> Config:
         response.headers["cache-control"] = "no-store"
         return playground.config()
+
+    @site.get(f"{BASE_PATH}/upstreams")
+    async def upstreams(response: Response, authorization: Annotated[str | None, Header()] = None) -> Upstreams:
+        response.headers["cache-control"] = "no-store"
+        return Upstreams(upstreams=await playground.upstreams(authorization))
 
     read_tasks = playground.tasks
     if read_tasks is not None:

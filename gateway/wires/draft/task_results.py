@@ -121,17 +121,8 @@ class TaskAnswers:
 
     async def _soon(self, incoming: Incoming, created: TaskView) -> TaskView:
         """Return the task once it has ended or asks a question, or after a short time."""
-        latest = created
-        with incoming.client.waiting(), contextlib.suppress(TimeoutError):
-            async with (
-                asyncio.timeout(self._immediate_seconds),
-                contextlib.aclosing(self._follower.views(created, incoming.caller)) as views,
-            ):
-                async for view in views:
-                    latest = view or latest
-                    if ttl_form.has_ended(latest) or latest.phase is Phase.WAITING:
-                        break
-        return latest
+        with incoming.client.waiting():
+            return await self._follower.soon(created, incoming.caller, self._immediate_seconds)
 
     async def _segments(self, incoming: Incoming, task: TaskView, *, at_once: bool) -> AsyncIterator[bytes]:
         """Yield a response with each batch of segments, until the last one, and the changes of the task between them.

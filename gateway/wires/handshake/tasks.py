@@ -139,7 +139,8 @@ class TaskStream:
                 ttl_ms = view.expires_ms - view.now_ms
                 address = self._addresses.of_task(view.task_id, key, ttl_ms, self._caller, self._session)
                 params = request_params(question.method, question.params, f"{view.task_id}:{key}")
-                requests.append(server_request(address, question.method, params | self._words.related(view.task_id)))
+                params = ttl_form.joined(params, self._words.related(view.task_id))
+                requests.append(server_request(address, question.method, params))
         return requests
 
 

@@ -23,6 +23,7 @@ from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming, Methods
 from gateway.wires.released.tasks import require_tasks
 from gateway.wires.replies import Listening, Reply
+from gateway.wires.watches import Watches
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Subscriptions:
         changes: reports changes to the streams of this process.
         authorities: end the streams of callers whose authority ends.
         tasks: reads tasks; None without tasks.
+        watches: have resources of upstreams followed while somebody listens.
     """
 
     def __init__(
@@ -61,11 +63,14 @@ class Subscriptions:
         changes: ChangeHub,
         authorities: Authorities,
         tasks: TaskAccess | None = None,
+        *,
+        watches: Watches,
     ) -> None:
         self._methods = methods
         self._results = results
         self._changes = changes
         self._authorities = authorities
+        self._watches = watches
         self._tasks = tasks
 
     async def listen(self, incoming: Incoming) -> Reply:
@@ -90,7 +95,7 @@ class Subscriptions:
     async def _messages(
         self, request_id: RequestId, honoured: ListenFilter, caller: Caller, needs: Needs
     ) -> AsyncIterator[bytes]:
-        topics = _topics(honoured)
+        topics = _topics(honoured, self._methods.registry)
         subscription = self._changes.subscribe(topics)
         told: dict[str, Any] = {}
         try:
@@ -117,6 +122,8 @@ class Subscriptions:
         """Pass the store's hints to the subscription while the context is open. End it when the authority ends."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self._authorities.watching(caller, needs, subscription.cut))
+            own_uri = self._methods.registry.own_uri
+            stack.enter_context(self._watches.listening([own_uri(uri) for uri in honoured.uris]))
             if honoured.task_ids and self._tasks is not None:
                 await stack.enter_async_context(pumping(self._tasks, honoured.task_ids, caller, subscription, _Task))
             yield
@@ -146,8 +153,8 @@ def _honoured(wanted: ListenFilter, caller: Caller, registry: Registry, tasks: S
 
     return ListenFilter(
         tools=wanted.tools,
-        prompts=wanted.prompts and bool(registry.prompts),
-        resources=wanted.resources and bool(registry.resources or registry.templates),
+        prompts=wanted.prompts and registry.offers("prompts"),
+        resources=wanted.resources and registry.offers("resources"),
         uris=tuple(uri for uri in wanted.uris if is_announced(uri)),
         task_ids=tuple(task.task_id for task in tasks),
     )
@@ -160,9 +167,12 @@ def _scopes_of(honoured: ListenFilter, tasks: Sequence[TaskView], registry: Regi
     return frozenset().union(*resources, *(scopes_of(task, registry) for task in tasks))
 
 
-def _topics(honoured: ListenFilter) -> dict[Hashable, _Telling]:
-    """Return what to report by topic. A topic is the name of a list, the URI of a resource, or a task."""
-    topics: dict[Hashable, _Telling] = {uri: _Uri(uri) for uri in honoured.uris}
+def _topics(honoured: ListenFilter, registry: Registry) -> dict[Hashable, _Telling]:
+    """Return what to report by topic. A topic is the name of a list, the URI of a resource, or a task.
+
+    A client gets each URI as it wrote it, which for an upstream's may not be the way in which changes are announced.
+    """
+    topics: dict[Hashable, _Telling] = {registry.own_uri(uri): _Uri(uri) for uri in honoured.uris}
     names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
     wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}
     topics.update({name: _List(name) for name in names if wanted[name]})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from gateway.calls.task_access import TaskAccess, misfit
+from gateway.calls.task_follower import TaskFollower
 from gateway.engine.capabilities import supports
 from gateway.engine.questions import Answer
-from gateway.errors import InvalidParams, MissingCapability
+from gateway.errors import InvalidParams, MissingCapability, RpcError, TooManyStreams
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS
 from gateway.protocol.fields import quote
@@ -37,17 +39,32 @@ class ReleasedTasks:
         methods: have the current registry.
         access: reads and changes tasks.
         results: writes results.
+        follower: waits for tasks.
     """
 
-    def __init__(self, methods: Methods, access: TaskAccess, results: ResultWriter) -> None:
+    def __init__(self, methods: Methods, access: TaskAccess, results: ResultWriter, follower: TaskFollower) -> None:
         self._methods = methods
         self._access = access
         self._results = results
+        self._follower = follower
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers, by method."""
         return {"tasks/get": self.get, "tasks/update": self.update, "tasks/cancel": self.cancel}
+
+    async def result_within(self, incoming: Incoming, created: TaskView, seconds: float) -> dict[str, Any] | None:
+        """Return the result of a new task if it ends with one in time, else None: the task itself is the answer then.
+
+        Raises:
+            RpcError: the task ended in time, with this error.
+        """
+        view = created
+        with contextlib.suppress(TooManyStreams), incoming.client.waiting():
+            view = await self._follower.soon(created, incoming.caller, seconds)
+        if view.error is not None:
+            raise RpcError(view.error["code"], view.error["message"], view.error.get("data"))
+        return None if view.result is None else self._results.complete(view.result)
 
     async def get(self, incoming: Incoming) -> Reply:
         """Answer `tasks/get`.

@@ -14,7 +14,6 @@ from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.released.requests import read_request
 from gateway.protocol.requests import McpRequest, read_tool_call
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED, SUPPORTED_VERSIONS
-from gateway.wires.catalogue import TTL_MS
 from gateway.wires.handlers import checked_handlers
 from gateway.wires.methods import Handler, Incoming, Methods
 from gateway.wires.ports import Client
@@ -39,6 +38,7 @@ class ReleasedWire:
         self, methods: Methods, subscriptions: Subscriptions, tasks: ReleasedTasks | None = None, *, has_identity: bool
     ) -> None:
         self.methods = methods
+        self._tasks = tasks
         handlers: dict[str, Handler] = {
             **methods.everywhere,
             "server/discover": self._discover,
@@ -71,7 +71,7 @@ class ReleasedWire:
         catalogue = self.methods.catalogue
         identity = catalogue.identity
         told = {"supportedVersions": SUPPORTED_VERSIONS, "capabilities": catalogue.capabilities, **identity.guidance}
-        result = self.methods.words.cacheable(told, ttl_ms=TTL_MS, scope="public")
+        result = self.methods.words.cacheable(told, ttl_ms=catalogue.ttl_ms, scope="public")
         return incoming.answered({**result, "_meta": {META_SERVER_INFO: identity.whole}})
 
     async def _call_tool(self, incoming: Incoming) -> Reply:
@@ -81,6 +81,10 @@ class ReleasedWire:
         if tool.param_headers:
             check_param_headers(tool.param_headers, wanted.arguments, incoming.headers)
         ran = await self.methods.call_tool(incoming, tool, wanted, _order(tool, request))
+        if ran.task is not None and tool.after_seconds is not None and self._tasks is not None:
+            result = await self._tasks.result_within(incoming, ran.task, tool.after_seconds)
+            if result is not None:
+                return incoming.answered(result)
         return incoming.answered(ran.result)
 
     async def _get_prompt(self, incoming: Incoming) -> Reply:

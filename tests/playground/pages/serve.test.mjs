@@ -40,7 +40,7 @@ test("the token goes to the gateway's own paths only", async () => {
     await ends(await call(page, "update_work_item", { workItemId: 1, fields: {} }), "done");
   }, { token: TOKEN });
   assert(seen.length > 0);
-  for (const [path, authorization] of seen) assert(authorization === undefined || path === "/mcp" || path === "/playground/tasks", path);
+  for (const [path, authorization] of seen) assert(authorization === undefined || path === "/mcp" || ["/playground/tasks", "/playground/upstreams"].includes(path), path);
 });
 
 test("the control of processes and the choice of a replica are not there", async () => {

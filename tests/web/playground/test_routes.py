@@ -102,6 +102,11 @@ async def test_tasks_need_a_token_where_callers_are_authenticated() -> None:
     assert "www-authenticate" in answer.headers
 
 
+async def test_the_servers_behind_the_gateway_are_listed_for_callers_only() -> None:
+    assert msgspec.json.decode((await get("/playground/upstreams")).body) == {"upstreams": []}
+    assert (await get("/playground/upstreams", auth="jwt", jwt_secret="s" * 32)).status == 401
+
+
 async def test_without_a_task_store_there_are_no_tasks_to_list() -> None:
     assert (await get("/playground/tasks")).status == 404
     assert msgspec.json.decode((await get("/playground/config")).body)["tasks"] is False

@@ -52,6 +52,9 @@ class SimpleKeeper:
         await self.queue.keep(self.claim, Kept(checkpoint=checkpoint.to_map(), progress=told))
         return False
 
+    async def keep_slot(self, slot: dict[str, Any]) -> None:
+        await self.queue.keep(self.claim, Kept(slot=slot))
+
     def progress(self, done: float, total: float | None, message: str | None) -> None:
         self.told.append(Progress(done, total, message))
 
@@ -141,6 +144,7 @@ class World:
                 claim.capabilities,
                 claim.journal,
                 segments,
+                claim.task_id,
             ),
             keeper=keeper,
             host=self.host,

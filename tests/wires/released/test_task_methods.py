@@ -15,6 +15,7 @@ import redis
 
 from gateway.calls.authority import Authority
 from gateway.calls.task_access import TaskAccess
+from gateway.calls.task_follower import TaskFollower
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.observability.audit import AuditLog
 from gateway.protocol.headers import Headers
@@ -256,7 +257,8 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     task_id = await world.start("guarded", scopes=("secret",))
     access = TaskAccess(world.store, AuditLog(len, "r1", float, as_json=True))
     methods = world.next_app()._services.wires.dispatcher._released.methods
-    answer = ReleasedTasks(methods, access, ResultWriter({})).handlers[method]
+    follower: TaskFollower = object()  # type: ignore[assignment]  # these methods do not wait
+    answer = ReleasedTasks(methods, access, ResultWriter({}), follower).handlers[method]
     request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None)
 
     def by(authority: Authority) -> Incoming:

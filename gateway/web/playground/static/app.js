@@ -23,6 +23,7 @@ class App {
     this.panel = "tools";
     this.theme = "auto";
     this.lists = { tools: [], prompts: [], resources: [], templates: [] };
+    this.upstreams = [];
     this.drafts = new Map();
     this.watched = new Set();
     this.fleet = null;
@@ -68,8 +69,12 @@ class App {
 
   /** Return the name of the server that an entry comes from, or null if it is our own. */
   upstreamOf(entry) {
-    const name = entry._meta?.["dev.sealedgateway/upstream"];
-    return typeof name === "string" ? name : null;
+    const found = this.upstreams.find(({ prefix }) => {
+      if (prefix === "") return false;
+      const uri = (entry.uri ?? entry.uriTemplate ?? "").toLowerCase();
+      return entry.name?.startsWith(`${prefix}__`) || uri.startsWith(`${prefix}+`) || uri.startsWith(`ui://${prefix}.`);
+    });
+    return found?.name ?? null;
   }
 
   async start() {
@@ -89,6 +94,7 @@ class App {
     this.problem = null;
     try {
       await Promise.all([this.readList("tools"), this.readList("prompts"), this.readList("resources")]);
+      this.upstreams = (await this._own("upstreams")).upstreams;
       if (this.config.tasks) await this.readTasks();
       this.follower.listen();
       this.isOpen = true;
@@ -109,17 +115,28 @@ class App {
   }
 
   async readTasks() {
-    const headers = this.token ? { Authorization: `Bearer ${this.token}` } : {};
-    const answer = await fetch("playground/tasks", { headers, cache: "no-store", credentials: "omit" });
-    const body = await answer.json();
-    if (!answer.ok) return this.fail(new Error(body.error?.message ?? "The tasks cannot be read"));
-    for (const task of body.tasks) {
+    let found;
+    try {
+      found = await this._own("tasks");
+    } catch (error) {
+      return this.fail(error);
+    }
+    for (const task of found.tasks) {
       if (this.follower.tasks.has(task.taskId)) continue;
       const status = { queued: "working", running: "working", waiting: "input_required", done: task.failed ? "failed" : "completed" }[task.phase] ?? task.phase;
       this.follower.tasks.set(task.taskId, { taskId: task.taskId, tool: task.tool, status, createdAt: new Date(task.createdAt).toISOString() });
     }
     this.follower.listen();
     this.redraw();
+  }
+
+  /** Read something of the playground itself that belongs to the caller. */
+  async _own(what) {
+    const headers = this.token ? { Authorization: `Bearer ${this.token}` } : {};
+    const answer = await fetch(`playground/${what}`, { headers, cache: "no-store", credentials: "omit" });
+    const body = await answer.json();
+    if (!answer.ok) throw new Error(body.error?.message ?? `The ${what} cannot be read`);
+    return body;
   }
 
   watch(uri) {

@@ -1,0 +1,218 @@
+"""The parts of a registry: the local functions, and what each upstream adds to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+
+from gateway.authoring.prompts import Prompt
+from gateway.authoring.relayed import Requester
+from gateway.authoring.resources import Resource
+from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+"""What a list contains. Each is an attribute of `Part` and of `Registry`."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+Offer: TypeAlias = Literal["prompts", "resources", "completions"]
+"""A capability that a server declares only if it has something to offer."""
+
+OFFERS: Final[frozenset[Offer]] = frozenset(get_args(Offer))
+
+TTL_MS: Final = 60_000
+"""How long clients may cache lists and the result of `server/discover`, unless a part says less."""
+
+LOCAL: Final = ""
+"""The name of the part that has the local functions."""
+
+NAME_SEPARATOR: Final = "__"
+"""What separates the prefix of a part from the upstream's own name."""
+
+URI_SEPARATOR: Final = "+"
+"""What separates the prefix of a part from the upstream's own URI."""
+
+UI_SCHEME: Final = "ui://"
+"""URIs of this scheme have the prefix at the start of their authority: `ui://<prefix>.…`."""
+
+
+class Finder(Protocol):
+    """Finds what an upstream serves although no list has it."""
+
+    def find(self, kind: Kind, name: str, /) -> Served | None:
+        """Return the relay for a name or URI with the prefix of the part, or None if it may not be called.
+
+        Args:
+            kind: `tools`, `prompts` or `resources`.
+            name: as clients send it; the prefix of a URI is in lower case.
+        """
+        ...
+
+
+class PartCompleter(Protocol):
+    """Completes arguments of an upstream's prompts and templates."""
+
+    async def complete(  # noqa: PLR0917 - the fields of the request, in its order
+        self,
+        kind: Literal["prompt", "resource"],
+        target: str,
+        argument: str,
+        value: str,
+        context: Mapping[str, str],
+        requester: Requester,
+        /,
+    ) -> Mapping[str, Any] | None:
+        """Return the `completion` object of the upstream, or None if it has none.
+
+        Args:
+            kind: what the target is.
+            target: the name or URI template, as the part exposes it.
+            argument: the name of the argument or variable.
+            value: the text typed so far.
+            context: the arguments that are already filled in.
+            requester: for whom the upstream is asked.
+
+        Raises:
+            RpcError: the upstream refuses.
+            CannotContinue: the upstream cannot be asked now. The message is for the caller.
+        """
+        ...
+
+
+class CallerLists(Protocol):
+    """The lists of an upstream that shows each caller other entries."""
+
+    async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
+        """Return what one caller may see, by exposed name or URI, in the upstream's order.
+
+        Raises:
+            GatewayError: the list cannot be had now. The caller then gets a list without this part.
+        """
+        ...
+
+
+class Ready(Protocol):
+    """The first listing of an upstream."""
+
+    async def wait(self) -> object:
+        """Wait until the upstream has been listed, or the attempt that is under way has failed.
+
+        A registry with the listed part must be served before this returns. Several requests may wait at once.
+        """
+        ...
+
+
+class Watcher(Protocol):
+    """Follows resources of an upstream for clients that listen to their changes."""
+
+    def watch(self, uri: str, /) -> None:
+        """Start to follow a resource, by its exposed URI: its first listener has come."""
+        ...
+
+    def unwatch(self, uri: str, /) -> None:
+        """Stop following a resource: its last listener has gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """What one source serves: the tool modules of this process, or an upstream. A change makes a new part.
+
+    Attributes:
+        name: the name of the upstream, or `LOCAL`.
+        prefix: begins the names and URIs of the part; "" for names that stay as they are.
+        tools: by exposed name, in the order in which they are listed. The same holds for the other three.
+        prompts: by exposed name.
+        resources: by exposed URI.
+        templates: resource templates, by exposed URI template.
+        finder: finds what no list has, or None.
+        completer: completes arguments, or None.
+        lists: the lists of each caller; None if all callers see the entries above.
+        ready: set while the upstream has never been listed.
+        watcher: follows resources, or None.
+        ttl_ms: how long clients may cache the lists, in milliseconds.
+        instructions: how to use the upstream, for the language model.
+        may_have: what the upstream may offer. The local part offers what it has.
+        revisions: numbers that change when the list of a caller may have changed. The keys are list names of
+            `subscriptions/listen`: `tools`, `prompts` and `resources`. Only for parts with `lists`.
+    """
+
+    name: str
+    prefix: str = ""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    resources: Mapping[str, Resource] = field(default_factory=dict)
+    templates: Mapping[str, Resource] = field(default_factory=dict)
+    finder: Finder | None = None
+    completer: PartCompleter | None = None
+    lists: CallerLists | None = None
+    ready: Ready | None = None
+    watcher: Watcher | None = None
+    ttl_ms: int = TTL_MS
+    instructions: str = ""
+    may_have: frozenset[Offer] = OFFERS
+    revisions: Mapping[str, int] = field(default_factory=dict)
+
+    def entries(self, kind: Kind) -> Mapping[str, Served]:
+        """Return what the part lists of one kind."""
+        found: Mapping[str, Served] = getattr(self, kind)
+        return found
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the upstream has been listed, but no longer than this."""
+        if self.ready is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.ready.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """An entry that is not served, because a part before has one of the same name.
+
+    Attributes:
+        part: the name of the part that has it.
+        kind: what it is.
+        name: its exposed name or URI.
+    """
+
+    part: str
+    kind: Kind
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """What a registry serves of a part: everything that no part before it hides.
+
+    Attributes:
+        part: the part.
+        hidden: what is not served of it.
+    """
+
+    part: Part
+    hidden: tuple[Hidden, ...]
+    _entries: Mapping[Kind, Mapping[str, Served]]
+
+    @classmethod
+    def of(cls, part: Part, earlier: Mapping[Kind, Mapping[str, Served]]) -> Share:
+        """Return the share of a part behind others that have these entries."""
+        hidden = tuple(
+            Hidden(part.name, kind, name) for kind in KINDS for name in part.entries(kind) if name in earlier[kind]
+        )
+        gone = {(entry.kind, entry.name) for entry in hidden}
+        return cls(part, hidden, {kind: _without(kind, part.entries(kind), gone) for kind in KINDS})
+
+    def entries(self, kind: Kind) -> Mapping[str, Served]:
+        """Return what is served. It is the part's own mapping if no entry of this kind is hidden."""
+        return self._entries[kind]
+
+
+def _without(kind: Kind, entries: Mapping[str, Served], gone: set[tuple[Kind, str]]) -> Mapping[str, Served]:
+    if not any(of == kind for of, _ in gone):
+        return entries
+    return {name: served for name, served in entries.items() if (kind, name) not in gone}

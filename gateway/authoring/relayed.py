@@ -1,0 +1,300 @@
+"""Tools, prompts and resources of other servers, served as if they were ours.
+
+A relay has no author's function. A `Relay` runs its legs, and its result is passed on as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from gateway.authoring.misfits import misfit_of_schema
+from gateway.authoring.prompts import Prompt
+from gateway.authoring.resources import CacheScope, Resource
+from gateway.authoring.schema_validation import SchemaValidator
+from gateway.authoring.served import Served
+from gateway.authoring.tools import DEFAULT_ATTEMPTS, TaskStart, TaskSupport, Tool
+from gateway.authoring.uri_templates import UriTemplate
+from gateway.engine.forwarded import forwarded
+from gateway.engine.journal import Journal
+from gateway.engine.questions import ELICIT, InvalidAnswer, Question
+from gateway.engine.relaying import RelayFunction
+from gateway.errors import AuthoringError
+from gateway.protocol.caller import Exchange
+from gateway.protocol.headers import Headers
+from gateway.protocol.param_headers import compile_param_headers
+from gateway.protocol.reserved_meta import without_reserved
+from gateway.sealing.principal import Principal
+
+UNLISTED: Final = "other"
+"""The name in metrics of everything that no list has, so callers cannot invent names."""
+
+
+def _stay() -> None:
+    """Do nothing: a task has no place in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """The part of a leg's request that a relay may use.
+
+    Attributes:
+        principal: the caller, or None if the caller is anonymous.
+        exchange: exchanges the caller's token, or None. Always None in a task.
+        headers: the headers of the client's request; none in a task.
+        capabilities: what the client declared.
+        meta: the `_meta` of the client's request; empty in a task.
+        log_level: from which level on the client wants log messages, None if it wants none.
+        wants_progress: whether the client wants progress.
+        step_aside: gives up the request's place in flight, while something else works.
+        in_task: whether the leg belongs to a task.
+        task_id: the id of that task, or "".
+    """
+
+    principal: Principal | None = None
+    exchange: Exchange | None = None
+    headers: Headers = field(default_factory=lambda: Headers(()))
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    log_level: str | None = None
+    wants_progress: bool = False
+    step_aside: Callable[[], None] = _stay
+    in_task: bool = False
+    task_id: str = ""
+
+
+class Relay(Protocol):
+    """Runs the legs of relays."""
+
+    @property
+    def upstream(self) -> str:
+        """The name of the other server."""
+        ...
+
+    def bind(
+        self, served: Relayed, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
+    ) -> RelayFunction:
+        """Return what runs a leg; see `Relayed.bind_relay`."""
+        ...
+
+    async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
+        """Keep in the journal what the task of a call needs; see `Relayed.prepare_task`."""
+        ...
+
+
+class Relayed(Served):
+    """The common part of all relays.
+
+    Attributes:
+        listed: whether a list has it.
+    """
+
+    _DROPPED = frozenset({"resultType"})
+    """Members of a result that each wire writes itself."""
+
+    listed: bool
+    _relay: Relay
+    _entry: Mapping[str, Any]
+
+    def _take(
+        self,
+        relay: Relay,
+        entry: Mapping[str, Any],
+        *,
+        listed: bool,
+        scopes: Iterable[str],
+        state_ttl_seconds: float | None,
+    ) -> None:
+        """Set what every `Served` has, from the list entry of the other server."""
+        self._relay, self._entry = relay, entry
+        self.upstream, self.listed = relay.upstream, listed
+        self.name = entry["name"]
+        self.version = 1
+        self.title = entry.get("title")
+        self.description = entry.get("description") or ""
+        self.icons, self.meta = entry.get("icons"), entry.get("_meta")
+        self.state_ttl_seconds = state_ttl_seconds
+        self.scopes = frozenset(scopes)
+        self.questions = self.asks = self.hides = None
+        self.migrations = {}
+        self.place = f"the upstream {relay.upstream}"
+
+    @property
+    def label(self) -> str:
+        """The name in metrics and traces."""
+        return super().label if self.listed else UNLISTED
+
+    def bind_relay(
+        self, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
+    ) -> RelayFunction:
+        """Return the function that runs a leg.
+
+        Args:
+            target: the name or URI, as the client sent it.
+            arguments: as the client sent them; the values of the variables for a resource template.
+            requester: who asks.
+            journal: the journal of the leg.
+
+        Raises:
+            InvalidArguments: the arguments cannot be passed on.
+        """
+        return self._relay.bind(self, target, arguments, requester, journal)
+
+    async def prepare_task(self, requester: Requester, journal: Journal) -> None:
+        """Keep in the journal's slot what the legs of a task need, because no request carries them.
+
+        Raises:
+            Exception: the call cannot become a task.
+        """
+        await self._relay.prepare_task(self, requester, journal)
+
+    def whole_result(self, value: Any, _target: str, _journal: Journal) -> dict[str, Any]:
+        """Return the result of the other server as it came, without what only this server may say."""
+        fields = {name: part for name, part in value.items() if name not in self._DROPPED}
+        if "_meta" in fields:
+            meta = fields.pop("_meta")
+            kept = without_reserved(meta) if isinstance(meta, Mapping) else {}
+            if kept:
+                fields["_meta"] = kept
+        return fields
+
+    def catalogue_entry(self) -> dict[str, Any]:
+        """Return the list entry as the other server wrote it."""
+        return dict(self._entry)
+
+
+class RelayedTool(Relayed, Tool):
+    """A tool of another server.
+
+    Args:
+        relay: runs the legs.
+        entry: the list entry, with the name that clients use.
+        listed: whether a list has it.
+        scopes: the scopes that a caller's token needs.
+        task: whether calls may, must or never become tasks.
+        start: whether a call that can become a task starts as one.
+        after_seconds: how long the answer to a call that is a task from the start waits for its result, in seconds;
+            None if the answer comes at once.
+        max_attempts: how many workers may be lost while running a task before it fails.
+        state_ttl_seconds: how long the client may take to answer, None for the setting of the deployment.
+
+    Raises:
+        InvalidParamHeader: an `x-mcp-header` annotation of the input schema is wrong.
+    """
+
+    def __init__(
+        self,
+        relay: Relay,
+        entry: Mapping[str, Any],
+        *,
+        listed: bool = True,
+        scopes: Iterable[str] = (),
+        task: TaskSupport = "forbidden",
+        start: TaskStart = "task",
+        after_seconds: float | None = None,
+        max_attempts: int = DEFAULT_ATTEMPTS,
+        state_ttl_seconds: float | None = None,
+    ) -> None:
+        self._take(relay, entry, listed=listed, scopes=scopes, state_ttl_seconds=state_ttl_seconds)
+        self.input_schema = entry.get("inputSchema") or {"type": "object"}
+        self.output_schema = entry.get("outputSchema")
+        self.annotations = entry.get("annotations")
+        self.param_headers = compile_param_headers(self.input_schema)
+        self.task, self.start, self.after_seconds = task, start, after_seconds
+        self.max_attempts, self.single_use, self.streams = max_attempts, False, False
+
+
+class RelayedPrompt(Relayed, Prompt):
+    """A prompt of another server.
+
+    Args:
+        relay: runs the legs.
+        entry: the list entry, with the name that clients use.
+        listed: whether a list has it.
+        scopes: the scopes that a caller's token needs.
+        state_ttl_seconds: how long the client may take to answer, None for the setting of the deployment.
+    """
+
+    def __init__(
+        self,
+        relay: Relay,
+        entry: Mapping[str, Any],
+        *,
+        listed: bool = True,
+        scopes: Iterable[str] = (),
+        state_ttl_seconds: float | None = None,
+    ) -> None:
+        self._take(relay, entry, listed=listed, scopes=scopes, state_ttl_seconds=state_ttl_seconds)
+        self._listed = entry.get("arguments") or []
+
+
+class RelayedResource(Relayed, Resource):
+    """A resource of another server, or a template of resources.
+
+    Args:
+        relay: runs the legs.
+        entry: the list entry, with the `uri` or `uriTemplate` that clients use.
+        template: matches URIs, None for a resource or for a template that cannot be matched here.
+        listed: whether a list has it.
+        scopes: the scopes that a caller's token needs.
+        ttl_ms: how long clients may cache the content, in milliseconds.
+        cache: who may share the cached content.
+        announces_changes: whether clients can subscribe to changes.
+        state_ttl_seconds: how long the client may take to answer, None for the setting of the deployment.
+    """
+
+    _DROPPED = frozenset({"resultType", "ttlMs", "cacheScope"})
+
+    def __init__(
+        self,
+        relay: Relay,
+        entry: Mapping[str, Any],
+        *,
+        template: UriTemplate | None = None,
+        listed: bool = True,
+        scopes: Iterable[str] = (),
+        ttl_ms: int = 0,
+        cache: CacheScope = "private",
+        announces_changes: bool = False,
+        state_ttl_seconds: float | None = None,
+    ) -> None:
+        uri: str = entry["uriTemplate"] if "uriTemplate" in entry else entry["uri"]
+        self._take(relay, {"name": uri, **entry}, listed=listed, scopes=scopes, state_ttl_seconds=state_ttl_seconds)
+        self._entry = entry
+        self.uri, self.template = uri, template
+        self.mime_type, self.size, self.annotations = entry.get("mimeType"), entry.get("size"), entry.get("annotations")
+        self.ttl_ms, self.cache, self.announces_changes = ttl_ms, cache, announces_changes
+
+
+def forwarded_question(method: str, params: Mapping[str, Any]) -> Question:
+    """Return a question that passes on another server's request; see `gateway.engine.forwarded.forwarded`.
+
+    The content of an accepted form is checked against the form's schema, if that compiles.
+
+    Raises:
+        ValueError: no client can be asked this.
+    """
+    schema = params.get("requestedSchema") if method == ELICIT else None
+    validator = _validator(schema) if isinstance(schema, Mapping) else None
+    return forwarded(method, params, None if validator is None else lambda content: _misfit(validator, content))
+
+
+def _misfit(validator: SchemaValidator, content: Any) -> InvalidAnswer | None:
+    problem = validator.problem(content)
+    return None if problem is None else misfit_of_schema(problem, validator.problem(content, quotes=False))
+
+
+def _validator(schema: Mapping[str, Any]) -> SchemaValidator | None:
+    try:
+        return _compiled(msgspec.json.encode(schema))
+    except (AuthoringError, ValueError, TypeError, RecursionError):
+        return None  # the server that asks judges the answer
+
+
+@lru_cache(maxsize=256)
+def _compiled(schema: bytes) -> SchemaValidator:
+    return SchemaValidator(msgspec.json.decode(schema))

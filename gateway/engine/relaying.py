@@ -1,0 +1,214 @@
+"""Pure: one leg of a relay, which passes on what another server asks, logs and reports.
+
+A relay does not replay. It keeps one value in the journal, its slot, which holds its place; each leg continues from
+there. The questions of a round are recorded under `<round>:<key>`, so the other server may ask under one key again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from gateway.engine.host import Notices, SlotKeeper
+from gateway.engine.journal import Journal
+from gateway.engine.keys import check_key
+from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Leg
+from gateway.engine.outcomes import Failed, InputRequired, NotKept, Shed
+from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
+from gateway.errors import CannotContinue, MissingCapability
+
+LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
+"""RFC 5424 section 6.2.1."""
+
+_ROUND_END: Final = ":"
+
+
+def journal_key(journal: Journal, key: str) -> str:
+    """Return the key under which a journal records the answer to a forwarded question of its newest round."""
+    slot = journal.slot
+    return f"{0 if slot is None else slot['round']}{_ROUND_END}{key}"
+
+
+class RelayLeg:
+    """The leg of a relay.
+
+    Args:
+        leg: the leg.
+        fresh: the answers that came with this leg's request, by wire key. Once the other server has asked, those to
+            questions that were not asked do not count.
+        notices: receives progress and log messages, None if the client did not ask for any.
+        keeper: stores the slot while the leg runs, in a task; None if only the journal carries it.
+        may_shed: whether the client can send the call to another replica.
+
+    Attributes:
+        journal: what the call has learned so far.
+        early: the answers that came with the first request of a call, before anything was asked. Only the other server
+            can say whether it wants them.
+    """
+
+    def __init__(
+        self,
+        leg: Leg,
+        fresh: Mapping[str, Answer],
+        *,
+        notices: Notices | None = None,
+        keeper: SlotKeeper | None = None,
+        may_shed: bool = False,
+    ) -> None:
+        self.journal: Final = leg.journal
+        self._leg = leg
+        self._notices = notices
+        self._keeper = keeper
+        self._may_shed = may_shed
+        self.early: Final = fresh if leg.journal.slot is None else {}
+        self._record(fresh)
+
+    def _record(self, fresh: Mapping[str, Answer]) -> None:
+        for wire_key, answer in fresh.items():
+            key = journal_key(self.journal, wire_key)
+            digest = self.journal.pending.get(key)
+            if digest is not None:
+                self.journal.record(key, digest, answer)
+
+    @property
+    def slot(self) -> dict[str, Any] | None:
+        """The value that the relay kept last in this call, or None."""
+        return self.journal.slot
+
+    @property
+    def in_task(self) -> bool:
+        """Whether this is a leg of a task."""
+        return self._leg.in_task
+
+    @property
+    def supports(self) -> Callable[[tuple[str, ...]], bool]:
+        """Returns whether the client declared a capability path, e.g. `("elicitation", "form")`."""
+        return self._leg.supports
+
+    async def keep_slot(self, slot: dict[str, Any]) -> None:
+        """Replace the slot. In a task, it is durable when this returns.
+
+        Args:
+            slot: packable by `gateway.sealing.packing`; its `round` is the number of the newest round.
+        """
+        self._leg.check_running()
+        self.journal.slot = slot
+        if self._keeper is not None:
+            try:
+                await self._keeper.keep_slot(slot)
+            except Exception as error:  # noqa: BLE001 - after any failure, the leg must not continue
+                self._leg.stop(NotKept(error))
+            self._leg.check_running()
+
+    def forget_round(self, number: int) -> None:
+        """Drop what a round asked and what was answered. Call it once the round's answers have been used."""
+        start = f"{number}{_ROUND_END}"
+        for by_key in (self.journal.pending, self.journal.answers, self.journal.refused):
+            for key in [key for key in by_key if key.startswith(start)]:
+                del by_key[key]
+
+    async def ask_forwarded(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
+        """Return the answer to each question of the newest round, or end the leg to ask those that have none.
+
+        Args:
+            questions: by wire key; see `gateway.engine.forwarded`.
+
+        Raises:
+            AuthoringError: a key cannot be a wire key.
+        """
+        self._leg.check_running()
+        answers: dict[str, Answer] = {}
+        missing: dict[str, Question] = {}
+        misfits: dict[str, InvalidAnswer] = {}
+        for key, question in questions.items():
+            check_key(key)
+            answer = self._answer(key, question, misfits)
+            if answer is None:
+                missing[key] = question
+            else:
+                answers[key] = answer
+        if missing:
+            self._ask(missing, misfits)
+        return answers
+
+    def _answer(self, key: str, question: Question, misfits: dict[str, InvalidAnswer]) -> Answer | None:
+        """Return the recorded answer if it fits; note why, if it does not."""
+        journal, recorded_as = self.journal, journal_key(self.journal, key)
+        recorded = journal.answers.get(recorded_as, {}).get(question.digest)
+        if recorded is None:
+            return None
+        try:
+            answer: Answer = question.read(recorded)
+        except InvalidAnswer as invalid:
+            journal.forget(recorded_as, question.digest)
+            journal.refused[recorded_as] = journal.refused.get(recorded_as, 0) + 1
+            misfits[key] = invalid
+            return None
+        return answer
+
+    def _ask(self, missing: dict[str, Question], misfits: Mapping[str, InvalidAnswer]) -> None:
+        """End the leg: it asks, or fails if the client cannot be asked or has answered wrongly too often."""
+        lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
+        if lacking:
+            self._leg.stop(Failed(MissingCapability(*lacking)))
+        for key, misfit in misfits.items():
+            if self.journal.refused[journal_key(self.journal, key)] >= MAX_ASKED:
+                reason = f"The client's answers to {key!r} do not match what was asked. {misfit.unquoted}".rstrip()
+                self._leg.stop(Failed(CannotContinue(reason)))
+        for key, question in missing.items():
+            self.journal.pending[journal_key(self.journal, key)] = question.digest
+            if key in misfits:
+                missing[key] = explained(question, str(misfits[key]))
+        self.journal.input_rounds += 1
+        self._leg.stop(InputRequired(missing))
+
+    def shed_bare(self) -> Literal[False]:
+        """End the leg without a question, so the client sends the call again, perhaps to another replica.
+
+        Returns:
+            False if the client cannot do that, or has done it too often in this call.
+        """
+        self._leg.check_running()
+        journal = self.journal
+        if self._may_shed and journal.sheds < MAX_SHEDS and journal.input_rounds <= MAX_ROUNDS_BEFORE_SHED:
+            journal.sheds += 1
+            self._leg.stop(Shed())
+        return False
+
+    def relay_log(self, level: Any, data: Any, logger: Any = None) -> bool:
+        """Pass on a log message, and return whether it was passed on. An unknown level becomes `info`.
+
+        The other server does not repeat itself in the next leg, so every message is a new one.
+        """
+        if self._notices is None or self._leg.outcome is not None:
+            return False
+        self.journal.logs += 1
+        known = level if isinstance(level, str) and level in LOG_LEVELS else "info"
+        self._notices.log(known, data, logger if isinstance(logger, str) else None)
+        return True
+
+    def relay_progress(self, done: Any, total: Any = None, message: Any = None) -> bool:
+        """Pass on progress, and return whether it was passed on: it must be a finite number above the last one."""
+        journal = self.journal
+        if self._notices is None or self._leg.outcome is not None or not _is_finite(done):
+            return False
+        if journal.progress is not None and done <= journal.progress:
+            return False
+        journal.progress = done
+        if not _is_finite(total):
+            total = None
+        elif journal.total is not None:
+            total = max(total, journal.total)
+        if total is not None:
+            journal.total = total
+        self._notices.progress(done, total, message if isinstance(message, str) else None)
+        return True
+
+
+RelayFunction: TypeAlias = Callable[[RelayLeg], Coroutine[Any, Any, dict[str, Any]]]
+"""Runs one leg of a relay, and returns the result of the other server."""
+
+
+def _is_finite(number: object) -> bool:
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)

@@ -1,0 +1,135 @@
+"""The metrics of upstreams, for replicas and workers.
+
+Labels come from the configuration, or from fixed sets. No caller and no upstream can add a value.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from gateway.observability.counters import Counts, Distribution, Distributions
+
+UPSTREAM_METHODS: Final = frozenset(
+    {
+        "tools/call",
+        "prompts/get",
+        "resources/read",
+        "completion/complete",
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "subscriptions/listen",
+    }
+)
+UPSTREAM_OUTCOMES: Final = frozenset({"completed", "input_required", "error", "cancelled", "failed"})
+"""How a request to an upstream ends: `error` is a JSON-RPC error; another metric has the reason for `failed`."""
+
+DROPPED: Final = frozenset(
+    {"tool", "prompt", "resource", "template", "collision", "log", "progress", "notification", "question", "meta"}
+)
+"""The things of an upstream that nobody gets."""
+
+_SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class UpstreamMetrics:
+    """Counts what happens with upstreams.
+
+    Args:
+        registry: the registry of the process.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counts(
+            "gateway_upstream_requests",
+            "Requests to upstreams that have ended.",
+            ["upstream", "method", "outcome"],
+            registry,
+        )
+        self._seconds = Distributions(
+            "gateway_upstream_request_seconds",
+            "How long upstreams took to answer requests.",
+            ["upstream", "method"],
+            bounds=_SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self._failures = Counts(
+            "gateway_upstream_failures",
+            "Requests to upstreams without a result, by reason.",
+            ["upstream", "reason"],
+            registry,
+        )
+        self._dropped = Counts(
+            "gateway_upstream_dropped",
+            "Things that upstreams sent and nobody gets, such as invalid tools or questions that may not be asked.",
+            ["upstream", "what"],
+            registry,
+        )
+        self._refreshes = Counts(
+            "gateway_upstream_list_refreshes",
+            "Attempts to read the lists of upstreams.",
+            ["upstream", "result"],
+            registry,
+        )
+        self._entries = Gauge(
+            "gateway_upstream_entries",
+            "Tools, prompts, resources and templates of upstreams that are served.",
+            ["upstream"],
+            registry=registry,
+        )
+        self._breakers = Gauge(
+            "gateway_upstream_breaker_open",
+            "1 while requests to an upstream are refused after repeated failures.",
+            ["upstream"],
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "gateway_upstream_in_flight",
+            "Requests that upstreams work on.",
+            ["upstream"],
+            registry=registry,
+        )
+        self._durations: dict[tuple[str, str], Distribution] = {}
+
+    def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
+        """Count a request to an upstream that has ended, and how long it took. Failures have a metric of their own."""
+        shown = outcome if outcome in UPSTREAM_OUTCOMES else "failed"
+        self._requests.labels(upstream, method, shown).value += 1
+        place = upstream, method
+        duration = self._durations.get(place)
+        if duration is None:
+            duration = self._durations[place] = self._seconds.labels(*place)
+        duration.observe(seconds)
+
+    def failed(self, upstream: str, reason: str) -> None:
+        """Count a failure."""
+        self._failures.labels(upstream, reason).value += 1
+
+    def dropped(self, upstream: str, what: str) -> None:
+        """Count something that an upstream sent and nobody gets."""
+        self._dropped.labels(upstream, what).value += 1
+
+    def listed(self, upstream: str, *, succeeded: bool) -> None:
+        """Count an attempt to read the lists of an upstream."""
+        self._refreshes.labels(upstream, "read" if succeeded else "failed").value += 1
+
+    def serves(self, upstream: str, entries: int) -> None:
+        """Set how many entries of an upstream are served."""
+        self._entries.labels(upstream).set(entries)
+
+    def breaker(self, upstream: str, *, is_open: bool) -> None:
+        """Set whether requests to an upstream are refused after repeated failures."""
+        self._breakers.labels(upstream).set(is_open)
+
+    def in_flight(self, upstream: str, requests: int) -> None:
+        """Set how many requests an upstream works on."""
+        self._in_flight.labels(upstream).set(requests)
+
+    def forget(self, upstream: str) -> None:
+        """Remove the gauges of an upstream that is no longer configured; its counters stay."""
+        for gauge in (self._entries, self._breakers, self._in_flight):
+            gauge.remove_by_labels({"upstream": upstream})

@@ -1,0 +1,173 @@
+"""Opens the upstreams that a replica or a worker serves, and follows the file that names them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from gateway.authoring.parts import Hidden, Part
+from gateway.authoring.registry import Registry
+from gateway.errors import ConfigurationError
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.runtime.version import __version__
+from gateway.settings.model import Settings
+from gateway.upstreams.checks import setting_problems
+from gateway.upstreams.credentials import Credentials, credentials_of
+from gateway.upstreams.definition import Definition, UpstreamFile
+from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.http_client import HttpClient, client_of
+from gateway.upstreams.live import Live
+from gateway.upstreams.part import PartMaker
+from gateway.upstreams.ports import UpstreamTelemetry
+from gateway.upstreams.reading import UpstreamReader
+from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.stateless import StatelessClient
+from gateway.upstreams.upstreams import Upstreams
+from gateway.upstreams.watching import UpstreamWatcher, log_file
+
+log = logging.getLogger(__name__)
+
+CLIENT_NAME = "sealed-gateway"
+"""The name with which the gateway introduces itself to upstreams."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamConnection:
+    """The client of one upstream, and what it holds open.
+
+    Attributes:
+        client: sends requests, without any limits.
+        credentials: what its requests carry to prove who asks.
+        http: the connections.
+    """
+
+    client: StatelessClient
+    credentials: Credentials
+    http: HttpClient
+
+    async def aclose(self) -> None:
+        """Close all connections that are not in use, and the others as soon as their responses end."""
+        await self.http.aclose()
+
+
+def connect(definition: Definition, telemetry: UpstreamTelemetry, file: str) -> UpstreamConnection:
+    """Return the client of an upstream. It does not connect yet.
+
+    Args:
+        definition: what the operator wrote.
+        telemetry: counts events.
+        file: the file of upstreams, for messages.
+
+    Raises:
+        ConfigurationError: its address, proxy or certificates cannot be used.
+    """
+    try:
+        http = client_of(definition)
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
+    credentials = credentials_of(definition)
+    client_info = {"name": CLIENT_NAME, "version": __version__}
+    client = StatelessClient(definition.name, http, credentials, telemetry, client_info=client_info)
+    return UpstreamConnection(client, credentials, http)
+
+
+class ServedUpstreams:
+    """The upstreams of one process.
+
+    Args:
+        settings: name the file of upstreams.
+        registry: shows the metrics of upstreams.
+        announce: called with the URI of a resource that may have changed; None in a worker, which has no streams. It
+            exchanges no tokens either: tasks bring theirs.
+
+    Raises:
+        ConfigurationError: the file is wrong, or needs settings that are not set. The message says what to change.
+    """
+
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry, announce: Callable[[str], None] | None = None
+    ) -> None:
+        assert settings.upstreams is not None  # noqa: S101 - callers check it
+        self._settings = settings
+        self._path = settings.upstreams
+        self._announce = announce
+        self._metrics = UpstreamMetrics(registry)
+        self._hidden: frozenset[Hidden] = frozenset()
+        reader = UpstreamReader(Path(self._path))
+        self._found = reader.read()
+        self._check(self._found)
+        self._upstreams = Upstreams(self._found.definitions, self._make, self._metrics.forget)
+        self._watcher = UpstreamWatcher(reader, self._found, self._replace)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The parts of all upstreams, in the order of the file."""
+        return self._upstreams.parts
+
+    def serve_with(self, serve: Callable[[Sequence[Part]], Registry]) -> None:
+        """Call `serve` with all parts whenever one of them is another one. It returns the registry that has them."""
+
+        def changed(parts: Sequence[Part]) -> None:
+            self._report_hidden(serve(parts).hidden)
+
+        self._upstreams.on_change = changed
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read the lists of all upstreams, and follow changes, while the context is open."""
+        log_file(self._found)
+        async with self._upstreams.running(), self._watcher.running():
+            yield
+
+    def _report_hidden(self, hidden: Sequence[Hidden]) -> None:
+        """Count and log each entry that an earlier one of the same name hides, once."""
+        known, self._hidden = self._hidden, frozenset(hidden)
+        for entry in self._hidden - known:
+            self._metrics.dropped(entry.part, "collision")
+            log.warning(
+                "entry of an upstream not served: an earlier one has its name",
+                extra={"upstream": entry.part, "list": entry.kind, "entry": entry.name},
+            )
+
+    def _check(self, found: UpstreamFile) -> None:
+        """Check that a replica has the settings that the upstreams need."""
+        problems = [] if self._announce is None else list(setting_problems(found, self._settings, self._path))
+        if problems:
+            raise ConfigurationError(*problems)
+
+    def _replace(self, found: UpstreamFile) -> None:
+        """Serve what a changed file says, if all of it can be served."""
+        try:
+            self._check(found)
+            self._upstreams.replace(found.definitions)
+        except ConfigurationError as error:
+            log.error(  # noqa: TRY400 - the operator needs the reason, not a traceback
+                "file of upstreams rejected; the current upstreams stay in use",
+                extra={"file": self._path, "reason": str(error)},
+            )
+
+    def _make(self, definition: Definition, changed: Callable[[], None]) -> Live:
+        """Make an upstream. It does not connect yet.
+
+        Raises:
+            ConfigurationError: its address, proxy or certificates cannot be used.
+        """
+        connection = connect(definition, self._metrics, self._path)
+        return Live(
+            definition,
+            connection,
+            self._metrics,
+            make_parts=functools.partial(self._make_parts, definition, connection.credentials),
+            changed=changed,
+            announce=self._announce,
+        )
+
+    def _make_parts(self, definition: Definition, credentials: Credentials, client: GuardedClient) -> PartMaker:
+        relay = UpstreamRelay(definition, client, credentials, self._metrics)
+        return PartMaker(definition, client, relay, self._metrics)

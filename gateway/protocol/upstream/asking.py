@@ -1,0 +1,165 @@
+"""Pure: what an upstream asks in an `input_required` result (2026-07-28 "Multi Round-Trip Requests")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gateway.engine.keys import MAX_KEY_LENGTH
+from gateway.engine.questions import ELICIT, ROOTS, SAMPLE
+from gateway.protocol.upstream.cleaning import with_clean_meta
+
+MAX_CARRIED_BYTES: Final = 24 * 1024
+"""How many bytes of state, or of questions, an upstream may put into a call that its client carries."""
+MAX_TASK_BYTES: Final = 256 * 1024
+"""The same for a task, whose journal is stored."""
+MAX_QUESTIONS: Final = 20
+"""How many questions one result may ask."""
+
+_FORWARDED: Final = frozenset({ELICIT, SAMPLE, ROOTS})
+_encode = msgspec.json.Encoder().encode
+
+
+class Misasked(ValueError):
+    """An `input_required` result cannot be passed on. The message says why, as the end of a sentence.
+
+    Attributes:
+        refused: the method that an upstream may not ask, "" if something else is wrong.
+        too_large: whether only the size is wrong.
+    """
+
+    def __init__(self, message: str, *, refused: str = "", too_large: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        self.too_large = too_large
+
+
+class AskedQuestion(msgspec.Struct, frozen=True):
+    """One question of an upstream.
+
+    Attributes:
+        key: the upstream's own key, under which it gets the answer.
+        wire_key: the key for our clients.
+        method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+        params: of that request.
+    """
+
+    key: str
+    wire_key: str
+    method: str
+    params: dict[str, Any]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What an upstream asks in one round.
+
+    Attributes:
+        questions: in the upstream's order; none if it only wants its state back.
+        state: the `requestState`, to the byte; None if there was none, which is not the same as "".
+    """
+
+    questions: tuple[AskedQuestion, ...]
+    state: str | None
+
+
+def input_required(result: Mapping[str, Any], *, max_bytes: int = MAX_CARRIED_BYTES) -> Asked | None:
+    """Return what an upstream asks, or None if its result is a final one.
+
+    Args:
+        result: the decoded result.
+        max_bytes: how many bytes the state, and the questions together, may have: `MAX_CARRIED_BYTES` or
+            `MAX_TASK_BYTES`.
+
+    Raises:
+        Misasked: the upstream asks in a way that the protocol does not allow, too much, or too many things at once.
+    """
+    kind = result.get("resultType", "complete")
+    if kind == "complete":
+        return None
+    if kind != "input_required":
+        raise Misasked("it returned a kind of result that this gateway does not know")
+    state = _state(result, max_bytes)
+    requests = result.get("inputRequests")
+    if requests is not None and not isinstance(requests, dict):
+        raise Misasked("its inputRequests are not an object")
+    if not requests and state is None:
+        raise Misasked("it asks for input without a question and without a state")
+    return Asked(_questions(requests or {}, max_bytes), state)
+
+
+def _state(result: Mapping[str, Any], max_bytes: int) -> str | None:
+    state = result.get("requestState")
+    if state is None:
+        return None
+    if not isinstance(state, str):
+        raise Misasked("its requestState is not a string")
+    size = len(state.encode("utf-8", "surrogatepass"))
+    if size > max_bytes:
+        raise Misasked(f"its requestState has {size} bytes; the limit is {max_bytes}", too_large=True)
+    return state
+
+
+def _questions(requests: dict[str, Any], max_bytes: int) -> tuple[AskedQuestion, ...]:
+    if len(requests) > MAX_QUESTIONS:
+        raise Misasked(f"it asks {len(requests)} questions at once; the limit is {MAX_QUESTIONS}")
+    keys = wire_keys(requests)
+    questions = tuple(_question(key, keys[key], request) for key, request in requests.items())
+    size = len(_encode(requests))
+    if size > max_bytes:
+        raise Misasked(f"its questions have {size} bytes; the limit is {max_bytes}", too_large=True)
+    return questions
+
+
+def wire_keys(keys: Mapping[str, Any]) -> dict[str, str]:
+    """Return the key that our clients see for each key of an upstream.
+
+    It is the upstream's own key where that is 1 to 200 printable characters without `~`, else the next of `k1`, `k2`, …
+    that the upstream does not use itself.
+    """
+    wire: dict[str, str] = {}
+    number = 0
+    for key in keys:
+        if 1 <= len(key) <= MAX_KEY_LENGTH and "~" not in key and key.isprintable():
+            wire[key] = key
+            continue
+        number += 1
+        while f"k{number}" in keys:
+            number += 1
+        wire[key] = f"k{number}"
+    return wire
+
+
+def _question(key: str, wire_key: str, request: Any) -> AskedQuestion:
+    if not isinstance(request, dict) or not isinstance(request.get("method"), str):
+        raise Misasked("one of its questions is not a request")
+    method = request["method"]
+    if method not in _FORWARDED:
+        raise Misasked("it asks its client something that servers may not ask", refused=method)
+    params = request.get("params")
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise Misasked("one of its questions has params that are not an object")
+    _check(method, params)
+    return AskedQuestion(key, wire_key, method, with_clean_meta("", params))
+
+
+def _check(method: str, params: Mapping[str, Any]) -> None:
+    """Check what every client reads. Anything else in a question is for the client to judge."""
+    if method == ELICIT:
+        mode = params.get("mode", "form")
+        if not isinstance(params.get("message"), str):
+            raise Misasked("one of its questions has no message")
+        if mode == "form" and not isinstance(params.get("requestedSchema"), dict):
+            raise Misasked("one of its forms has no schema")
+        if mode == "url" and not isinstance(params.get("url"), str):
+            raise Misasked("one of its questions has no URL")
+        if mode not in ("form", "url"):
+            raise Misasked("one of its questions has an unknown mode")
+    elif method == SAMPLE:
+        if not isinstance(params.get("messages"), list):
+            raise Misasked("one of its sampling requests has no messages")
+        if type(params.get("maxTokens")) is not int:
+            raise Misasked("one of its sampling requests has no maxTokens")

@@ -1,0 +1,257 @@
+"""Pure: entries of an upstream's lists, as our clients may see them.
+
+One entry that breaks the schema of the protocol makes some clients refuse the whole list, with the entries of all other
+upstreams. So an entry is repaired if a part of it can be left out, and dropped otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from gateway.protocol.param_headers import InvalidParamHeader, ParamHeader, compile_param_headers
+from gateway.protocol.upstream.cleaning import (
+    clean_line,
+    clean_text,
+    clipped,
+    with_clean_meta,
+    without_surrogates,
+    without_surrogates_inside,
+)
+from gateway.protocol.upstream.names import exposed_name
+from gateway.protocol.upstream.uris import MAX_URI_LENGTH, own_template, own_uri
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+
+MAX_NAME_LENGTH: Final = 1024
+"""How many characters an upstream's own name may have."""
+MAX_TITLE_BYTES: Final = 1024
+MAX_DESCRIPTION_BYTES: Final = 16 * 1024
+MAX_SCHEMA_BYTES: Final = 64 * 1024
+MAX_ENTRY_BYTES: Final = 256 * 1024
+"""How many bytes an entry may have as JSON, with both schemas."""
+MAX_ENTRY_DEPTH: Final = 64
+MAX_PROMPT_ARGUMENTS: Final = 256
+
+_IDENTITY: Final[Mapping[Kind, str]] = {
+    "tools": "name",
+    "prompts": "name",
+    "resources": "uri",
+    "templates": "uriTemplate",
+}
+"""The member that requests name an entry by."""
+
+_QUOTED_CHARS: Final = 80
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An entry of a list that can be served.
+
+    Attributes:
+        kind: the list.
+        own: the upstream's name; of a resource its URI, of a template its text.
+        exposed: the same as our clients know it.
+        entry: the list entry for our clients.
+        param_headers: the arguments of a tool that are repeated in headers.
+    """
+
+    kind: Kind
+    own: str
+    exposed: str
+    entry: dict[str, Any]
+    param_headers: tuple[ParamHeader, ...] = ()
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """An entry of a list that is left out.
+
+    Attributes:
+        kind: the list.
+        name: its name or URI, shortened, for people; "" if it has none.
+        reason: why, as the end of a sentence that begins with the entry.
+    """
+
+    kind: Kind
+    name: str
+    reason: str
+
+
+class _Unusable(Exception):
+    """The entry cannot be served; the message says why."""
+
+
+def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:
+    """Return an entry of an upstream's list as we list it, or the reason to leave it out.
+
+    Names and URIs get the prefix. Control characters disappear from titles and descriptions, and long descriptions end
+    early. Optional members of a wrong type are left out. Schemas and unknown members stay as they are, reserved members
+    of `_meta` do not. `execution` is left out: tasks are ours, whatever the upstream supports.
+
+    Args:
+        kind: the list.
+        prefix: of the upstream.
+        raw: the decoded entry.
+    """
+    if not isinstance(raw, dict):
+        return Dropped(kind, "", "is not an object")
+    try:
+        own = _own(raw, _IDENTITY[kind])
+        return _CLEANERS[kind](prefix, own, _common(prefix, _bounded(raw)))
+    except _Unusable as reason:
+        name = raw.get(_IDENTITY[kind])
+        return Dropped(kind, _shortened(name) if isinstance(name, str) else "", str(reason))
+
+
+def _own(raw: Mapping[str, Any], member: str) -> str:
+    """Return the upstream's name or URI of an entry."""
+    own = raw.get(member)
+    if not isinstance(own, str) or not own:
+        raise _Unusable(f"has no {member}")
+    limit = MAX_NAME_LENGTH if member == "name" else MAX_URI_LENGTH
+    if len(own) > limit:
+        raise _Unusable(f"has a {member} of {len(own)} characters; the limit is {limit}")
+    return without_surrogates(own)
+
+
+def _bounded(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry that is JSON, small and shallow."""
+    if _is_deeper(raw, MAX_ENTRY_DEPTH):
+        raise _Unusable(f"nests deeper than {MAX_ENTRY_DEPTH} levels")
+    try:
+        size = len(_encode(raw))
+    except UnicodeEncodeError:
+        raw = without_surrogates_inside(raw)
+        size = len(_encode(raw))
+    except TypeError:
+        raise _Unusable("is not JSON") from None
+    if size > MAX_ENTRY_BYTES:
+        raise _Unusable(f"has {size} bytes; the limit is {MAX_ENTRY_BYTES}")
+    return raw
+
+
+def _common(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of an entry with the members clean that all kinds have."""
+    entry = with_clean_meta(prefix, raw)
+    _keep(entry, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
+    _keep(entry, "description", str, lambda text: clipped(clean_text(text), MAX_DESCRIPTION_BYTES))
+    _keep(entry, "icons", list, lambda icons: [icon for icon in icons if _is_icon(icon)])
+    _keep(entry, "annotations", dict, _clean_annotations)
+    return entry
+
+
+def _clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
+    cleaned = dict(annotations)
+    _keep(cleaned, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
+    return cleaned
+
+
+def _clean_tool(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
+    entry.pop("execution", None)
+    schema = entry.get("inputSchema")
+    if not isinstance(schema, dict):
+        raise _Unusable("has no inputSchema")
+    if schema.get("type") != "object":
+        raise _Unusable("has an inputSchema whose type is not object")
+    _check_schema("inputSchema", schema)
+    if _keep(entry, "outputSchema", dict):
+        _check_schema("outputSchema", entry["outputSchema"])
+    try:
+        headers = compile_param_headers(schema)
+    except InvalidParamHeader as error:
+        raise _Unusable(f"has an x-mcp-header that breaks the rules: {clean_line(str(error))}") from None
+    exposed = exposed_name(prefix, own)
+    return Entry("tools", own, exposed, {**entry, "name": exposed}, headers)
+
+
+def _clean_prompt(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
+    if _keep(entry, "arguments", list):
+        if len(entry["arguments"]) > MAX_PROMPT_ARGUMENTS:
+            raise _Unusable(f"has more than {MAX_PROMPT_ARGUMENTS} arguments")
+        entry["arguments"] = [_clean_argument(argument) for argument in entry["arguments"]]
+    exposed = exposed_name(prefix, own)
+    return Entry("prompts", own, exposed, {**entry, "name": exposed})
+
+
+def _clean_argument(raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict) or not isinstance(raw.get("name"), str):
+        raise _Unusable("has an argument without a name")
+    if len(raw["name"]) > MAX_NAME_LENGTH:
+        raise _Unusable("has an argument whose name is too long")
+    argument = dict(raw)
+    _keep(argument, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
+    _keep(argument, "description", str, lambda text: clipped(clean_text(text), MAX_DESCRIPTION_BYTES))
+    _keep(argument, "required", bool)
+    return argument
+
+
+def _clean_resource(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
+    _keep(entry, "size", int)
+    exposed = own_uri(prefix, own)
+    return Entry("resources", own, exposed, {**_named(entry), "uri": exposed})
+
+
+def _clean_template(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
+    exposed = own_template(prefix, own)
+    return Entry("templates", own, exposed, {**_named(entry), "uriTemplate": exposed})
+
+
+_CLEANERS: Final[Mapping[Kind, Callable[[str, str, dict[str, Any]], Entry]]] = {
+    "tools": _clean_tool,
+    "prompts": _clean_prompt,
+    "resources": _clean_resource,
+    "templates": _clean_template,
+}
+
+
+def _named(entry: dict[str, Any]) -> dict[str, Any]:
+    """Check the name of a resource, which is for people only."""
+    name = entry.get("name")
+    if not isinstance(name, str):
+        raise _Unusable("has no name")
+    _keep(entry, "mimeType", str, clean_line)
+    return {**entry, "name": clipped(clean_line(name), MAX_TITLE_BYTES)}
+
+
+def _keep(entry: dict[str, Any], member: str, kind: type, clean: Callable[[Any], Any] | None = None) -> bool:
+    """Clean an optional member, or remove it if its type is wrong. Return whether the entry has it."""
+    if member not in entry:
+        return False
+    if type(entry[member]) is not kind:
+        del entry[member]
+        return False
+    if clean is not None:
+        entry[member] = clean(entry[member])
+    return True
+
+
+def _check_schema(member: str, schema: dict[str, Any]) -> None:
+    size = len(_encode(schema))
+    if size > MAX_SCHEMA_BYTES:
+        raise _Unusable(f"has an {member} of {size} bytes; the limit is {MAX_SCHEMA_BYTES}")
+
+
+def _is_icon(icon: Any) -> bool:
+    return isinstance(icon, dict) and isinstance(icon.get("src"), str)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether arrays and objects nest deeper than `levels`."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            item
+            for part in layer
+            for item in (part.values() if isinstance(part, dict) else part)
+            if isinstance(item, dict | list)
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def _shortened(name: str) -> str:
+    line = clean_line(name)
+    return line if len(line) <= _QUOTED_CHARS else line[:_QUOTED_CHARS] + "…"

@@ -1,0 +1,169 @@
+"""Pure: the strict reading of messages from another server.
+
+Such a message is read as `strict_json` reads a client's, so that everyone reads the same. Lone surrogates, which some
+servers write as escapes, are replaced first, since their text is for people.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from gateway.errors import GatewayError, ParseError
+from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
+from gateway.protocol.strict_json import MAX_DEPTH, decode, encode
+from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved, oversteps
+
+MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
+MAX_ERROR_DATA_BYTES: Final = 64 * 1024
+"""A larger `data` of an error is left out."""
+MAX_ERROR_CODE: Final = 2**53 - 1
+
+COMPLETE: Final = "complete"
+INPUT_REQUIRED: Final = "input_required"
+
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""An escape of JSON, a pair of surrogates as one. Group 1 is a surrogate alone."""
+_REPLACEMENT: Final = rb"\ufffd"
+
+
+class Malformed(GatewayError):
+    """A message is not valid. The text says why, without anything that the server wrote."""
+
+
+class WrongId(Malformed):
+    """A message answers another request, or none."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A result, without the reserved keys of its `_meta`.
+
+    Attributes:
+        value: the object.
+        asks: whether it is an `InputRequiredResult`.
+        overstepped: whether there were such keys.
+    """
+
+    value: dict[str, Any]
+    asks: bool
+    overstepped: bool = False
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """A JSON-RPC error: bounded, and without control characters in its message.
+
+    Attributes:
+        code: any integer that a float holds exactly.
+        message: for people.
+        data: any JSON value, None if there is none or it is too large.
+        has_id: whether it names our request. Servers that could not read a request answer without its id.
+    """
+
+    code: int
+    message: str
+    data: Any
+    has_id: bool
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A notification."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request of the server, which a stateless server may not send."""
+
+    method: str
+
+
+Message: TypeAlias = Result | ErrorAnswer | Notice | Asked
+
+
+def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH) -> Message:
+    """Read a message on the answer to a request. The caller bounds its size.
+
+    Args:
+        body: the message, any bytes.
+        request_id: the id of our request.
+        max_depth: how deep arrays and objects may nest.
+
+    Raises:
+        WrongId: it is a response, but not to our request.
+        Malformed: it is not a valid message. No input raises anything else.
+    """
+    message = _decode(body, max_depth)
+    if type(message) is not dict:
+        raise Malformed("the message is not an object")
+    if message.get("jsonrpc") != "2.0":
+        raise Malformed('the message has no "jsonrpc": "2.0"')
+    if "method" in message:
+        return _read_other(message)
+    if ("result" in message) == ("error" in message):
+        raise Malformed('the message needs "method", or one of "result" and "error"')
+    if "error" in message:
+        return _read_error(message, request_id)
+    if not _is_ours(message, request_id):
+        raise WrongId("the result has another id")
+    return _read_result(message["result"])
+
+
+def replace_surrogates(body: bytes) -> bytes:
+    r"""Replace escapes of lone surrogates in a JSON text by that of U+FFFD."""
+    if body.find(b"\\ud") < 0 and body.find(b"\\uD") < 0:
+        return body
+    return _ESCAPE.sub(lambda found: _REPLACEMENT if found.group(1) else found.group(), body)
+
+
+def _decode(body: bytes, max_depth: int) -> Any:
+    try:
+        return decode(replace_surrogates(body), max_depth)
+    except ParseError as error:
+        raise Malformed(error.message[:1].lower() + error.message[1:]) from None
+
+
+def _is_ours(message: dict[str, Any], request_id: RequestId) -> bool:
+    """Return whether an id is the one sent. Types are exact: `True` and `1.0` equal 1 in Python."""
+    given = message.get("id")
+    return type(given) is type(request_id) and given == request_id
+
+
+def _read_result(result: Any) -> Result:
+    if type(result) is not dict:
+        raise Malformed('"result" is not an object')
+    kind = result.get("resultType", COMPLETE)
+    if kind not in (COMPLETE, INPUT_REQUIRED):
+        raise Malformed("the result has an unknown resultType")
+    overstepped = oversteps(result)
+    if "_meta" in result:
+        drop_reserved(result)
+    return Result(result, kind == INPUT_REQUIRED, overstepped)
+
+
+def _read_error(message: dict[str, Any], request_id: RequestId) -> ErrorAnswer:
+    has_id = _is_ours(message, request_id)
+    if not has_id and message.get("id") is not None:
+        raise WrongId("the error has another id")
+    error = message["error"]
+    if type(error) is not dict:
+        raise Malformed('"error" is not an object')
+    code, text, data = error.get("code"), error.get("message"), error.get("data")
+    if type(code) is not int or abs(code) > MAX_ERROR_CODE or type(text) is not str:
+        raise Malformed('"error" needs an integer "code" and a string "message"')
+    if data is not None and len(encode(data)) > MAX_ERROR_DATA_BYTES:
+        data = None
+    return ErrorAnswer(code, clipped(clean_text(text), MAX_ERROR_MESSAGE_BYTES), data, has_id)
+
+
+def _read_other(message: dict[str, Any]) -> Notice | Asked:
+    method, params = message["method"], message.get("params", {})
+    if type(method) is not str or len(method) > MAX_ID_CHARS or type(params) is not dict:
+        raise Malformed('the message needs a string "method" and, if any, an object "params"')
+    if "result" in message or "error" in message:
+        raise Malformed('the message has "method" and "result" or "error"')
+    return Asked(method) if "id" in message else Notice(method, params)

@@ -1,0 +1,157 @@
+"""The lists of an upstream that shows each caller other entries."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gateway.authoring.parts import Kind
+from gateway.authoring.relayed import Requester
+from gateway.authoring.served import Served
+from gateway.runtime.sources import Clock
+from gateway.upstreams.callers import caller_of
+from gateway.upstreams.definition import Definition
+from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
+from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
+
+MAX_LISTS: Final = 4_000
+MAX_ENTRIES: Final = 100_000
+"""Limits of the lists that are kept, in all. Those that were used longest ago are forgotten first."""
+
+WAIT_SECONDS: Final = 5.0
+"""How long a caller waits for a list. Reading it continues, so that the next request may find it."""
+
+SHORTEST_SECONDS: Final = 10.0
+LONGEST_SECONDS: Final = 300.0
+DEFAULT_SECONDS: Final = 60.0
+"""How long a list is kept if the upstream does not say how long it stays valid."""
+
+Make: TypeAlias = Callable[[Kind, Entries], Awaitable[Mapping[str, Served]]]
+_Key: TypeAlias = tuple[Kind, object, tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    entries: Mapping[str, Served]
+    until: float
+
+
+class ListsByCaller:
+    """Reads and keeps the lists of each caller.
+
+    A list belongs to the caller's principal and the forwarded headers of its request, so no caller sees the list of
+    another one. Several requests for one list cause one reading.
+
+    Args:
+        definition: of the upstream.
+        client: reads the lists.
+        make: makes relays of entries.
+        telemetry: counts readings.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        client: GuardedClient,
+        make: Make,
+        telemetry: UpstreamTelemetry,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._definition = definition
+        self._client = client
+        self._make = make
+        self._telemetry = telemetry
+        self._clock = clock
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._size = 0
+        self._reading: dict[_Key, asyncio.Task[_Kept]] = {}
+
+    async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
+        """Return what one caller may see, by exposed name or URI, in the upstream's order.
+
+        A list that is due is read again while the request waits. If that fails, the list of before is returned.
+
+        Raises:
+            GatewayError: there is no list for this caller now.
+        """
+        caller = caller_of(requester, self._definition, RELAYED_CAPABILITIES)
+        key = (kind, caller.principal, tuple(sorted(caller.headers.items())))
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            if self._clock() < kept.until:
+                return kept.entries
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                return (await asyncio.shield(self._started(key, caller))).entries
+        except (TimeoutError, UpstreamFailure) as problem:
+            if kept is not None and not _is_refusal(problem):
+                return kept.entries
+            if isinstance(problem, UpstreamFailure):
+                raise
+            raise UpstreamFailure(self._definition.name, Reason.TIMED_OUT, sent=True) from None
+
+    def expire(self) -> None:
+        """Read every list again when it is asked for next."""
+        for key, kept in self._kept.items():
+            self._kept[key] = _Kept(kept.entries, until=0.0)
+
+    def _started(self, key: _Key, caller: UpstreamCaller) -> asyncio.Task[_Kept]:
+        """Return the reading of a list that is under way, or start one."""
+        running = self._reading.get(key)
+        if running is None:
+            running = self._reading[key] = asyncio.create_task(self._read(key, caller))
+            running.add_done_callback(lambda task: self._ended(key, task))
+        return running
+
+    def _ended(self, key: _Key, task: asyncio.Task[_Kept]) -> None:
+        del self._reading[key]
+        if not task.cancelled():
+            task.exception()  # mark it as seen: those that wait get it, and without them nobody needs it
+
+    async def _read(self, key: _Key, caller: UpstreamCaller) -> _Kept:
+        kind = key[0]
+
+        async def ask(method: str, params: dict[str, Any]) -> Mapping[str, Any]:
+            return await self._client.request(
+                method,
+                params,
+                requester=caller,
+                seconds=min(self._definition.timeout_seconds, PAGE_SECONDS),
+                max_bytes=self._definition.max_result_bytes,
+            )
+
+        name, succeeded = self._definition.name, False
+        try:
+            raw, ttl_ms = await read_list(name, ask, LIST_OF[kind])
+            succeeded = True
+        except UnusableLists as problem:
+            self._telemetry.failed(name, problem.reason)
+            raise
+        finally:
+            self._telemetry.listed(name, succeeded=succeeded)
+        seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
+        kept = _Kept(await self._make(kind, raw), self._clock() + seconds)
+        self._keep(key, kept)
+        return kept
+
+    def _keep(self, key: _Key, kept: _Kept) -> None:
+        before = self._kept.pop(key, None)
+        self._size += len(kept.entries) - (0 if before is None else len(before.entries))
+        self._kept[key] = kept
+        while len(self._kept) > 1 and (len(self._kept) > MAX_LISTS or self._size > MAX_ENTRIES):
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest.entries)
+
+
+def _is_refusal(problem: Exception) -> bool:
+    """Return whether the upstream refused this caller, who may then no longer see the list of before."""
+    reasons = (Reason.UNAUTHORIZED, Reason.FORBIDDEN, Reason.CREDENTIALS)
+    return isinstance(problem, UpstreamFailure) and problem.reason in reasons

@@ -1,0 +1,59 @@
+"""Checks a file of upstreams against the settings of the process, and finds what operators should know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.settings.model import Settings
+from gateway.upstreams.definition import Definition, UpstreamFile
+
+_EXCHANGE_SETTINGS = ("token_exchange_url", "token_exchange_client_id", "token_exchange_client_secret")
+
+
+def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iterator[str]:
+    """Yield a line for each option that needs a setting which is not set.
+
+    Args:
+        found: what the file says.
+        settings: those of a replica.
+        file: the path of the file, for the lines.
+    """
+    for definition in found.definitions:
+        needs_store = any(rule.mode == "required" for rule in definition.task.values)
+        if needs_store and settings.redis_url is None and not settings.is_wrong("redis_url"):
+            yield (
+                f"{file}: {definition.name}: gateway.task: required needs a task store, but GATEWAY_REDIS_URL is not "
+                "set; set it, or use optional"
+            )
+        if definition.credentials.kind != "token_exchange":
+            continue
+        start = f"{file}: {definition.name}: gateway.credentials: token_exchange"
+        if settings.auth == "none":
+            yield f"{start} needs tokens of callers, but GATEWAY_AUTH=none; use other credentials, or set it to jwt"
+        elif not any(settings.is_wrong(name) for name in _EXCHANGE_SETTINGS) and settings.token_exchange_url is None:
+            yield f"{start} needs GATEWAY_TOKEN_EXCHANGE_URL and the client of it; set them, or use other credentials"
+
+
+def describe(found: UpstreamFile) -> Iterator[str]:
+    """Yield what operators should know of a file: what is served, what is not and why."""
+    served = ", ".join(definition.name for definition in found.definitions)
+    yield f"served: {served}" if served else "no upstream is served"
+    for entry in found.not_served:
+        yield f"{entry.name} is not served: {entry.reason}"
+    yield from found.notes
+
+
+def warnings(found: UpstreamFile, settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each upstream whose configuration is valid but gives callers more than it may seem."""
+    for definition in found.definitions:
+        if settings.auth != "none" and not definition.scopes and _has_one_credential(definition):
+            yield (
+                f"{definition.name}: one credential for all callers, and no scopes: every caller may do what that "
+                "credential may; add scopes, or use token_exchange"
+            )
+
+
+def _has_one_credential(definition: Definition) -> bool:
+    """Return whether all callers use one credential of the gateway. Any header may be one."""
+    kind = definition.credentials.kind
+    return kind == "client_credentials" or (kind == "headers" and bool(definition.headers)) or bool(definition.tls.cert)

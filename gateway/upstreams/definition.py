@@ -1,0 +1,255 @@
+"""Definitions of upstreams: entries of the operator's file, read and checked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
+
+from gateway.settings.hosts import place_of
+from gateway.settings.rates import Rate
+
+Transport: TypeAlias = Literal["http", "stdio", "python"]
+Era: TypeAlias = Literal["auto", "stateless", "session"]
+Ask: TypeAlias = Literal["hold", "replay", "hold,replay", "refuse"]
+Scope: TypeAlias = Literal["shared", "caller", "call"]
+Pin: TypeAlias = Literal["off", "warn", "refuse"]
+TaskMode: TypeAlias = Literal["never", "optional", "required"]
+CredentialKind: TypeAlias = Literal["none", "headers", "client_credentials", "token_exchange"]
+
+SEPARATOR: Final = "__"
+"""Between the prefix of an upstream and a name of its own."""
+
+IDENTITY_BYTES: Final = 12
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which names of an upstream are served: those that match `allow` and do not match `deny`."""
+
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+
+    def takes(self, name: str) -> bool:
+        """Return whether the upstream's own name, or URI, is served. `deny` wins."""
+        return _matches(self.allow, name) and not _matches(self.deny, name)
+
+
+@dataclass(frozen=True, slots=True)
+class ByGlob(Generic[T]):
+    """A value for each name, written as globs.
+
+    Attributes:
+        default: the value of a name that no glob matches.
+        globs: pairs of a glob and its value, in the order of the file.
+    """
+
+    default: T
+    globs: tuple[tuple[str, T], ...] = ()
+
+    def of(self, name: str) -> T:
+        """Return the value of the most specific glob that matches: the name itself, else the most literal characters.
+
+        Of two that are equally specific, the later one counts.
+        """
+        best, value = (False, -1), self.default
+        for glob, candidate in self.globs:
+            rank = (glob == name, sum(character not in "*?[]" for character in glob))
+            if rank >= best and (glob == name or fnmatchcase(name, glob)):
+                best, value = rank, candidate
+        return value
+
+    @property
+    def values(self) -> tuple[T, ...]:
+        """The values that any name can have."""
+        named = tuple(value for _, value in self.globs)
+        return named if any(glob == "*" for glob, _ in self.globs) else (self.default, *named)
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """The scopes that callers need, by glob."""
+
+    globs: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def of(self, name: str) -> frozenset[str]:
+        """Return the scopes of every glob that matches, so that a narrower glob never takes one away."""
+        return frozenset().union(*(scopes for glob, scopes in self.globs if _matches((glob,), name)))
+
+    def __bool__(self) -> bool:
+        """Return whether any name needs a scope."""
+        return any(scopes for _, scopes in self.globs)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRule:
+    """Whether calls of a tool run as tasks.
+
+    Attributes:
+        mode: as `@tool(task=…)`.
+        after_seconds: how long the answer of a new task waits for its result; None answers with the handle at once.
+    """
+
+    mode: TaskMode = "never"
+    after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How the gateway authenticates to an upstream.
+
+    Attributes:
+        kind: `none` and `headers` need nothing else: the headers are those of the definition. `client_credentials`
+            is RFC 6749 section 4.4. `token_exchange` is RFC 8693, as the client of `GATEWAY_TOKEN_EXCHANGE_*`.
+        token_url: the token endpoint of `client_credentials`.
+        client_id: the gateway's name at `token_url`.
+        client_secret: its secret; never shown.
+        scope: scopes to ask for, separated by spaces; None asks for none.
+        audience: the audience of the token to ask for; None leaves it out.
+        resource: the resource (RFC 8707) of an exchanged token; None leaves it out.
+    """
+
+    kind: CredentialKind = "headers"
+    token_url: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str | None = None
+    audience: str | None = None
+    resource: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificates for the connection to an upstream, as files in PEM format.
+
+    Attributes:
+        ca: the authorities to trust instead of the system's; None trusts those.
+        cert: the certificate of the gateway with its chain; None presents none.
+        key: the key of `cert`; None looks for it in `cert`.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An upstream to serve. Two definitions that are equal are the same upstream, which a new file does not replace.
+
+    Its text never contains a secret: headers, address and proxy are left out.
+
+    Attributes:
+        name: the upstream's key in the file; metrics, logs and errors name it.
+        prefix: what names are served under; "" serves them unchanged.
+        transport: how the upstream is reached.
+        url: the address of its MCP endpoint, as the operator wrote it.
+        headers: header fields to send with every request, in the order of the file.
+        tools, prompts, resources: what is served. Resources and templates are matched by URI.
+        era: how tools are called, by glob.
+        scope: who shares a connection, a list and a credential.
+        ask: what happens when a tool asks its user something in a session, by glob.
+        task: whether tools run as tasks, by glob.
+        scopes: the scopes that callers need, by glob.
+        credentials: how the gateway authenticates.
+        forward_headers: lower-case names of the caller's header fields to pass on.
+        timeout_seconds: how long the upstream may work on one call, without the time in which users answer.
+        held_seconds: how long a call may wait for its user's answer.
+        max_in_flight: how many requests the upstream works on at once.
+        max_connections: how many connections to it are open at once.
+        max_result_bytes: the size of its largest answer.
+        idle_seconds: how long an unused connection stays open.
+        rate: how often it is called, by all callers together; None does not limit it.
+        pin: what happens to tools that differ from the lock file.
+        pinned: the digests of its tools in the lock file; empty without a pin. See `pins`.
+        tls: certificates.
+        proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
+        identity: a digest of transport, address and kind of credential. A call cannot continue at another identity.
+    """
+
+    name: str
+    prefix: str
+    transport: Transport
+    url: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tools: Choice = Choice()
+    prompts: Choice = Choice()
+    resources: Choice = Choice()
+    era: ByGlob[Era] = ByGlob("auto")
+    scope: Scope = "shared"
+    ask: ByGlob[Ask] = ByGlob("hold")
+    task: ByGlob[TaskRule] = ByGlob(TaskRule())
+    scopes: Scopes = Scopes()
+    credentials: Credentials = Credentials()
+    forward_headers: tuple[str, ...] = ()
+    timeout_seconds: float = 60
+    held_seconds: float = 600
+    max_in_flight: int = 64
+    max_connections: int = 100
+    max_result_bytes: int = 4 * 2**20
+    idle_seconds: float = 300
+    rate: Rate | None = None
+    pin: Pin = "off"
+    pinned: frozenset[str] = field(default=frozenset(), repr=False)
+    tls: Tls = Tls()
+    proxy: str | None = field(default=None, repr=False)
+    identity: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the identity."""
+        parts = (self.transport, self.url, self.credentials.kind)
+        text = "".join(f"{len(part)}:{part}" for part in parts)
+        object.__setattr__(self, "identity", hashlib.sha256(text.encode()).digest()[:IDENTITY_BYTES])
+
+    @property
+    def place(self) -> str:
+        """The address without user, query and fragment, to show to operators."""
+        return place_of(self.url)
+
+    @property
+    def depends_on_caller(self) -> bool:
+        """Whether callers may get different lists, since the upstream knows who they are."""
+        return self.scope != "shared" or bool(self.forward_headers)
+
+    def serves_tool(self, name: str) -> bool:
+        """Return whether a tool, by the upstream's own name, may be listed and called. Sessions are not served."""
+        return self.tools.takes(name) and self.era.of(name) != "session"
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """An entry that is valid but not served.
+
+    Attributes:
+        name: its key in the file.
+        transport: how it would be reached.
+        reason: a sentence for the operator.
+    """
+
+    name: str
+    transport: Transport
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamFile:
+    """The content of a file of upstreams.
+
+    Attributes:
+        definitions: what is served, in the order of the file.
+        not_served: what is valid and left out, except for disabled entries.
+        notes: lines for the log, such as keys that have no effect here.
+    """
+
+    definitions: tuple[Definition, ...] = ()
+    not_served: tuple[NotServed, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _matches(globs: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)

@@ -1,0 +1,118 @@
+"""Sends requests to an upstream within its limits: its places, its rate and its breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeAlias
+
+from gateway.upstreams.breaker import Attempt, Breaker
+from gateway.upstreams.bulkhead import Bulkhead
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.subscriptions import Notices
+
+OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
+
+
+class UpstreamClient(Protocol):
+    """Sends requests to one upstream; see `gateway.upstreams.stateless.StatelessClient`."""
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        requester: UpstreamCaller,
+        param_headers: Sequence[tuple[str, str]] = (),
+        on_notice: OnNotice | None = None,
+        wants_progress: bool = False,
+        log_level: str | None = None,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Send a request and return its result."""
+        ...
+
+    def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Notices]:
+        """Open a stream of changes."""
+        ...
+
+
+class GuardedClient:
+    """A client for the requests of callers. It keeps to the limits of the upstream.
+
+    Args:
+        upstream: the name of the upstream.
+        client: sends the requests.
+        breaker: refuses them after repeated failures.
+        bulkhead: has the places in flight.
+    """
+
+    def __init__(self, upstream: str, client: UpstreamClient, breaker: Breaker, bulkhead: Bulkhead) -> None:
+        self._upstream = upstream
+        self._client = client
+        self._breaker = breaker
+        self._bulkhead = bulkhead
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        requester: UpstreamCaller,
+        param_headers: Sequence[tuple[str, str]] = (),
+        on_notice: OnNotice | None = None,
+        wants_progress: bool = False,
+        log_level: str | None = None,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Send a request and return its result; see `StatelessClient.request`. The wait for a place is not counted.
+
+        Raises:
+            UpstreamError: the upstream answered with a JSON-RPC error.
+            UpstreamFailure: there is no valid answer, or the breaker is open.
+            Overloaded: no place became free in time. Nothing was sent.
+        """
+        if self._breaker.refuses:
+            raise self._refused()
+        async with self._bulkhead.place():
+            attempt = self._breaker.start()
+            if attempt is None:
+                raise self._refused()
+            with _Judged(self._breaker, attempt):
+                return await self._client.request(
+                    method,
+                    params,
+                    requester=requester,
+                    param_headers=param_headers,
+                    on_notice=on_notice,
+                    wants_progress=wants_progress,
+                    log_level=log_level,
+                    seconds=seconds,
+                    max_bytes=max_bytes,
+                )
+
+    def _refused(self) -> UpstreamFailure:
+        return UpstreamFailure(self._upstream, Reason.BREAKER_OPEN, sent=False)
+
+
+class _Judged:
+    """Reports to the breaker how an attempt ended."""
+
+    def __init__(self, breaker: Breaker, attempt: Attempt) -> None:
+        self._breaker = breaker
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        """Report the end."""
+        if error is None or isinstance(error, UpstreamError):
+            self._breaker.succeeded(self._attempt)
+        elif isinstance(error, UpstreamFailure):
+            self._breaker.failed(self._attempt, error.reason)
+        else:
+            self._breaker.abandoned(self._attempt)

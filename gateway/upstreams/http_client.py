@@ -1,0 +1,221 @@
+"""An HTTP/1.1 client for one URL of an upstream.
+
+Redirects are not followed, nothing is repeated, and the proxy variables of the environment are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final
+
+from gateway.upstreams.addresses import AddressRule
+from gateway.upstreams.definition import Definition, Tls
+from gateway.upstreams.failures import Reason
+from gateway.upstreams.guard import Resolve, resolve_with_system
+from gateway.upstreams.http_connecting import Connector
+from gateway.upstreams.http_connection import HttpConnection
+from gateway.upstreams.http_incoming import Incoming
+from gateway.upstreams.http_pool import HttpPool
+from gateway.upstreams.http_target import proxy_of, proxy_of_environment, target_of
+from gateway.upstreams.http_tls import TlsContexts
+from gateway.upstreams.options import ENVIRONMENT
+
+_NO_TLS_FILES: Final = Tls()
+
+
+def client_of(definition: Definition) -> HttpClient:
+    """Return a new client for the URL of an upstream.
+
+    Raises:
+        ValueError: the URL, the proxy or the TLS files cannot be used; the message says why.
+    """
+    proxy = definition.proxy
+    return HttpClient(
+        definition.name,
+        definition.url,
+        tls=definition.tls,
+        proxy=proxy_of_environment(definition.url) if proxy == ENVIRONMENT else proxy,
+        max_connections=definition.max_connections,
+        idle_seconds=definition.idle_seconds,
+    )
+
+
+class HttpClient:
+    """Sends requests to one URL.
+
+    Args:
+        upstream: the name of the upstream, for failures.
+        url: http or https, without credentials.
+        tls: the files for https.
+        proxy: the URL of an HTTP proxy, or None. It resolves the names of upstreams by itself.
+        max_connections: how many connections may be open at once; further requests wait.
+        idle_seconds: how long an unused connection is kept.
+        rule: who wrote the URL, and so which addresses it may lead to.
+        resolve: resolves names.
+
+    Raises:
+        ValueError: the URL, the proxy or the files cannot be used; the message says why.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        url: str,
+        *,
+        tls: Tls = _NO_TLS_FILES,
+        proxy: str | None = None,
+        max_connections: int = 100,
+        idle_seconds: float = 300.0,
+        rule: AddressRule = AddressRule.OPERATOR,
+        resolve: Resolve = resolve_with_system,
+    ) -> None:
+        target = target_of(url)
+        way = None if proxy is None else proxy_of(proxy)
+        contexts = TlsContexts(tls) if target.is_tls else None
+        contexts_of_proxy = TlsContexts(Tls(ca=tls.ca)) if way is not None and way.is_tls else None
+        connector = Connector(
+            upstream, target, tls=contexts, proxy=way, proxy_tls=contexts_of_proxy, rule=rule, resolve=resolve
+        )
+        self._pool = HttpPool(upstream, connector.connect, max_connections, idle_seconds)
+        form = target.path
+        lines = [f"Host: {target.authority}", "Accept-Encoding: identity"]
+        if way is not None and not target.is_tls:
+            if rule is not AddressRule.OPERATOR:
+                raise ValueError("a URL that is not the operator's own must be https to go through a proxy")
+            form = f"http://{target.authority}{target.path}"
+            if way.authorization is not None:
+                lines.append(f"Proxy-Authorization: {way.authorization}")
+        self._post = "\r\n".join((f"POST {form} HTTP/1.1", *lines, "")).encode()
+
+    def post(self, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, deadline: float) -> HttpExchange:
+        """Return a POST request, sent on entering it as a context.
+
+        Args:
+            headers: further headers; not `Host`, and none about the length, connection or encoding.
+            body: the body.
+            deadline: when the response must be complete, a time of the event loop.
+
+        Raises:
+            ValueError: a header contains a line break or NUL.
+        """
+        fields = b"".join([b"%b: %b\r\n" % header for header in headers])
+        if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers) or b"\0" in fields:
+            raise ValueError("a header must not contain a line break or NUL")
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._post, fields, len(body))
+        return HttpExchange(self._pool, head, body, deadline)
+
+    async def aclose(self) -> None:
+        """Close unused connections, and each other one as soon as its response ends.
+
+        Calls that still hold this client are served, so that a change of the configuration loses none.
+        """
+        self._pool.stop_keeping()
+
+
+class HttpExchange:
+    """A request and its response. Leaving the context before the end of the response closes the connection at once."""
+
+    __slots__ = ("_body", "_connection", "_deadline", "_head", "_incoming", "_pool")
+
+    _connection: HttpConnection
+    _incoming: Incoming
+
+    def __init__(self, pool: HttpPool, head: bytes, body: bytes, deadline: float) -> None:
+        self._pool = pool
+        self._head = head
+        self._body = body
+        self._deadline = deadline
+
+    async def __aenter__(self) -> HttpResponse:
+        """Send the request, and wait for the head of the response.
+
+        Raises:
+            UpstreamFailure: there was no response; its `sent` says whether the upstream may have acted.
+        """
+        connection = await self._pool.take(self._deadline)
+        incoming = connection.send(self._head, self._body, self._deadline)
+        try:
+            await incoming.head()
+        except BaseException:
+            connection.leave(incoming)
+            raise
+        self._connection = connection
+        self._incoming = incoming
+        return HttpResponse(incoming)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the connection unless the response is complete."""
+        self._connection.leave(self._incoming)
+
+
+class HttpResponse:
+    """A response, whose body may still arrive.
+
+    Attributes:
+        status: the status; 200 or more.
+        headers: the headers by lower-case name; repeated ones are joined by commas.
+    """
+
+    __slots__ = ("_incoming", "headers", "status")
+
+    def __init__(self, incoming: Incoming) -> None:
+        self.status: int = incoming.status
+        self.headers: Mapping[str, str] = incoming.headers
+        self._incoming = incoming
+
+    async def body(self, limit: int) -> bytes:
+        """Return the body.
+
+        Args:
+            limit: the largest size, in bytes.
+
+        Raises:
+            UpstreamFailure: the body is larger, incomplete, late or malformed.
+        """
+        incoming = self._incoming
+        if int(self.headers.get("content-length", 0)) > limit:
+            raise self._too_large(limit)
+        if incoming.is_complete:
+            whole = incoming.everything()
+            if len(whole) > limit:
+                raise self._too_large(limit)
+            return whole
+        received = bytearray()
+        while piece := await incoming.piece():
+            if len(received) + len(piece) > limit:
+                raise self._too_large(limit)
+            received += piece
+        return bytes(received)
+
+    def chunks(self) -> HttpChunks:
+        """Return the body in pieces, as they arrive, without a limit on all of them together."""
+        return HttpChunks(self._incoming)
+
+    def _too_large(self, limit: int) -> Exception:
+        return self._incoming.failure(Reason.TOO_LARGE, f"the body has more than {limit} bytes")
+
+
+class HttpChunks:
+    """The pieces of a body. The connection stops reading while the reader does not keep up."""
+
+    __slots__ = ("_incoming",)
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+
+    def __aiter__(self) -> HttpChunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next piece.
+
+        Raises:
+            UpstreamFailure: the body is incomplete, late or malformed.
+        """
+        piece = await self._incoming.piece()
+        if not piece:
+            raise StopAsyncIteration
+        return piece

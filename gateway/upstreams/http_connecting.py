@@ -1,0 +1,163 @@
+"""Opens connections to an upstream: name, address guard, TCP, proxy, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import ssl
+from typing import Final
+
+from gateway.upstreams.addresses import AddressRule
+from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.guard import AddressRefused, Resolve, allowed_addresses
+from gateway.upstreams.http_connection import HttpConnection
+from gateway.upstreams.http_target import Proxy, Target, authority_of
+from gateway.upstreams.http_tls import TlsContexts
+
+CONNECT_SECONDS: Final = 10.0
+"""The time limit for a new connection, with its name, proxy and TLS."""
+
+ADDRESS_SECONDS: Final = 2.0
+"""The time limit for one of several addresses, before the next one is tried."""
+
+
+class Connector:
+    """Opens connections to one target.
+
+    Args:
+        upstream: the name of the upstream, for failures.
+        target: where to connect to.
+        tls: makes TLS contexts; None if the target is not https.
+        proxy: the proxy on the way, or None.
+        proxy_tls: makes TLS contexts for an https proxy; None if there is none.
+        rule: which addresses the target may have. The proxy's are always the operator's own.
+        resolve: resolves names.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        target: Target,
+        *,
+        tls: TlsContexts | None,
+        proxy: Proxy | None,
+        proxy_tls: TlsContexts | None,
+        rule: AddressRule,
+        resolve: Resolve,
+    ) -> None:
+        self._upstream = upstream
+        self._target = target
+        self._tls = tls
+        self._proxy = proxy
+        self._proxy_tls = proxy_tls
+        self._rule = rule
+        self._resolve = resolve
+
+    async def connect(self, deadline: float) -> HttpConnection:
+        """Return a new connection, ready for a request.
+
+        Args:
+            deadline: a time of the event loop.
+
+        Raises:
+            UpstreamFailure: there was no connection in time, or an address is refused. Nothing was sent.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(min(deadline, loop.time() + CONNECT_SECONDS)):
+                return await self._open()
+        except AddressRefused as error:
+            raise self._failure(Reason.REFUSED_ADDRESS, str(error)) from None
+        except TimeoutError:
+            reason = Reason.TIMED_OUT if loop.time() >= deadline else Reason.UNREACHABLE
+            raise self._failure(reason, "no connection in time") from None
+        except OSError as error:  # TLS and name resolution too
+            raise self._failure(Reason.UNREACHABLE, _described(error)) from None
+
+    async def _open(self) -> HttpConnection:
+        target, proxy = self._target, self._proxy
+        if proxy is None:
+            addresses = await allowed_addresses(target.host, target.port, self._rule, self._resolve)
+            return await self._dial(addresses, target.port, self._tls, target.host)
+        addresses = await allowed_addresses(proxy.host, proxy.port, AddressRule.OPERATOR, self._resolve)
+        connection = await self._dial(addresses, proxy.port, self._proxy_tls, proxy.host)
+        return connection if self._tls is None else await self._tunnel(connection, proxy, self._tls.context())
+
+    async def _dial(self, addresses: list[str], port: int, tls: TlsContexts | None, name: str) -> HttpConnection:
+        """Connect to the first address that can be reached; with TLS, its certificate must be for the name."""
+        context = None if tls is None else tls.context()
+        for address in addresses[:-1]:
+            try:
+                async with asyncio.timeout(ADDRESS_SECONDS):
+                    return await self._dial_one(address, port, context, name)
+            except ssl.SSLError:
+                raise
+            except OSError:  # a TimeoutError too
+                continue
+        return await self._dial_one(addresses[-1], port, context, name)
+
+    async def _dial_one(self, address: str, port: int, context: ssl.SSLContext | None, name: str) -> HttpConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            functools.partial(HttpConnection, self._upstream),
+            address,
+            port,
+            ssl=context,
+            server_hostname=None if context is None else name,
+        )
+        return connection
+
+    async def _tunnel(self, connection: HttpConnection, proxy: Proxy, context: ssl.SSLContext) -> HttpConnection:
+        """Ask the proxy to pass bytes on, and begin TLS with the target (RFC 9110 section 9.3.6)."""
+        loop = asyncio.get_running_loop()
+        try:
+            await self._ask_for_tunnel(connection, proxy)
+            encrypted = HttpConnection(self._upstream)
+            transport = await loop.start_tls(
+                connection.transport, encrypted, context, server_hostname=self._target.host
+            )
+        except BaseException:
+            connection.abort()
+            raise
+        if transport is None:
+            raise OSError("the connection was closed")
+        encrypted.connection_made(transport)
+        return encrypted
+
+    async def _ask_for_tunnel(self, connection: HttpConnection, proxy: Proxy) -> None:
+        authority = await self._tunnel_end()
+        lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+        if proxy.authorization is not None:
+            lines.append(f"Proxy-Authorization: {proxy.authorization}")
+        request = "\r\n".join((*lines, "", "")).encode()
+        # The time limit is that of the whole connection.
+        incoming = connection.send(request, b"", asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        try:
+            await incoming.head()
+        except UpstreamFailure as failure:
+            raise OSError(f"the proxy: {failure.detail}") from None
+        if not 200 <= incoming.status < 300:
+            raise OSError(f"the proxy refuses the connection with status {incoming.status}")
+        connection.detach()
+
+    async def _tunnel_end(self) -> str:
+        """Return where the tunnel ends. The proxy resolves a name itself, unless its addresses have to be checked."""
+        target = self._target
+        if self._rule is AddressRule.OPERATOR:
+            return authority_of(target.host, target.port)
+        addresses = await allowed_addresses(target.host, target.port, self._rule, self._resolve)
+        return authority_of(addresses[0], target.port)
+
+    def _failure(self, reason: Reason, detail: str) -> UpstreamFailure:
+        return UpstreamFailure(self._upstream, reason, sent=False, detail=detail)
+
+
+def _described(error: OSError) -> str:
+    """Describe an error in words that do not come from the upstream."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or type(error).__name__}"
+    if isinstance(error, socket.gaierror):
+        return f"the name cannot be resolved: {error.strerror}"
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,131 @@
+"""A response while it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gateway.upstreams.failures import Reason, UpstreamFailure
+
+MAX_BUFFERED_BYTES: Final = 64 * 1024
+"""The connection stops reading when this much of a body waits for its reader."""
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Incoming:
+    """Passes a response from its connection to its one reader.
+
+    The connection calls `receive_head`, `receive`, `complete` and `fail`; the reader calls `head`, `piece` and
+    `everything`.
+
+    Args:
+        upstream: the name of the upstream, for failures.
+        loop: the event loop.
+
+    Attributes:
+        status: the status, once the head is complete.
+        headers: the headers by lower-case name, once the head is complete.
+        is_complete: whether all of the body has arrived.
+        resume: lets the connection read again after a pause; None if it does read.
+    """
+
+    __slots__ = (
+        "_failure",
+        "_loop",
+        "_pieces",
+        "_size",
+        "_upstream",
+        "_waiter",
+        "headers",
+        "is_complete",
+        "resume",
+        "status",
+    )
+
+    def __init__(self, upstream: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.status = 0
+        self.headers = _NO_HEADERS
+        self.is_complete = False
+        self.resume: Callable[[], None] | None = None
+        self._upstream = upstream
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: tuple[Reason, str] | None = None
+
+    def receive_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """Take the status and headers."""
+        self.headers = headers
+        self.status = status
+        self._wake()
+
+    def receive(self, data: bytes) -> bool:
+        """Take a piece of the body; return whether the connection should stop reading."""
+        self._pieces.append(data)
+        self._size += len(data)
+        self._wake()
+        return self._size >= MAX_BUFFERED_BYTES
+
+    def complete(self) -> None:
+        """Take the end of the response."""
+        self.is_complete = True
+        self._wake()
+
+    def fail(self, reason: Reason, detail: str) -> None:
+        """End the response early; the reader gets what arrived before, then the failure."""
+        if self._failure is None and not self.is_complete:
+            self._failure = (reason, detail)
+            self._wake()
+
+    def failure(self, reason: Reason, detail: str = "") -> UpstreamFailure:
+        """Return a failure of this request, which was sent."""
+        return UpstreamFailure(self._upstream, reason, sent=True, detail=detail)
+
+    async def head(self) -> None:
+        """Wait for status and headers.
+
+        Raises:
+            UpstreamFailure: the response ended before that.
+        """
+        while not self.status:
+            await self._wait()
+
+    async def piece(self) -> bytes:
+        """Return the next piece of the body; nothing after the last one.
+
+        Raises:
+            UpstreamFailure: the response ended early.
+        """
+        while not self._pieces:
+            if self.is_complete:
+                return b""
+            await self._wait()
+        return self.everything()
+
+    def everything(self) -> bytes:
+        """Return what has arrived and was not read."""
+        pieces = self._pieces
+        found = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._size = 0
+        if self.resume is not None:
+            self.resume()
+            self.resume = None
+        return found
+
+    async def _wait(self) -> None:
+        if self._failure is not None:
+            raise self.failure(*self._failure)
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

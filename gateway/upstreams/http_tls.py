@@ -1,0 +1,83 @@
+"""TLS to an upstream: which authorities are trusted, and the certificate that the gateway presents."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+from typing import Final
+
+from gateway.upstreams.definition import Tls
+
+log = logging.getLogger(__name__)
+
+_Versions = tuple[tuple[int, int, int], ...]
+
+_NO_PASSWORD: Final = ""
+"""For a key that is encrypted: OpenSSL would ask for its password on the terminal."""
+
+
+class TlsContexts:
+    """Makes the TLS context of new connections; makes it again whenever one of the files has changed.
+
+    Args:
+        files: the files.
+
+    Raises:
+        ValueError: the files cannot be used; the message says which and why.
+    """
+
+    def __init__(self, files: Tls) -> None:
+        self._files = files
+        self._versions = self._read_versions()
+        self._context = _new_context(files)
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context. The last good one stays in use while the files cannot be read."""
+        versions = self._read_versions()
+        if versions != self._versions:
+            try:
+                self._context = _new_context(self._files)
+            except ValueError as error:
+                log.warning(
+                    "changed TLS files of an upstream cannot be used; the current ones stay in use",
+                    extra={"reason": str(error)},
+                )
+            self._versions = versions
+        return self._context
+
+    def _read_versions(self) -> _Versions:
+        paths = (self._files.ca, self._files.cert, self._files.key)
+        return tuple(_version(path) for path in paths if path is not None)
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_mtime_ns, status.st_ino, status.st_size)
+
+
+def _new_context(files: Tls) -> ssl.SSLContext:
+    if files.key is not None and files.cert is None:
+        raise ValueError("a TLS key needs a certificate; set cert too")
+    try:
+        context = ssl.create_default_context(cafile=files.ca)
+    except OSError as error:  # an SSLError too
+        raise ValueError(f"cannot read certificates from {files.ca}: {_reason(error)}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if files.cert is not None:
+        try:
+            context.load_cert_chain(files.cert, files.key, lambda: _NO_PASSWORD)
+        except OSError as error:
+            key = files.key or files.cert
+            raise ValueError(f"cannot use the certificate {files.cert} with the key {key}: {_reason(error)}") from None
+    return context
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not a PEM file with what is needed"
+    return error.strerror or type(error).__name__

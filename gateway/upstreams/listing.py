@@ -1,0 +1,283 @@
+"""Reads everything that an upstream offers: who it is, and its lists with all their pages."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from gateway.authoring.parts import Kind
+from gateway.protocol.upstream.cleaning import clean_text
+from gateway.protocol.versions import META_SERVER_INFO, RELEASED
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import UpstreamCaller
+
+MAX_PAGES: Final = 64
+MAX_ENTRIES: Final = 10_000
+"""Limits of each list (pages) and of all lists of one upstream together (entries)."""
+
+MAX_BYTES: Final = 32 * 2**20
+"""How many bytes of JSON the entries of one upstream may take."""
+
+LISTING_SECONDS: Final = 120.0
+"""How long reading everything may take."""
+
+PAGE_SECONDS: Final = 30.0
+"""How long one page may take."""
+
+RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}},
+    "roots": {},
+}
+"""The capabilities to declare when lists are read: servers hide tools from clients that lack one."""
+
+GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
+"""The gateway itself, for its own reading of lists."""
+
+METHOD_NOT_FOUND: Final = -32601
+
+ListName: TypeAlias = Literal["tools", "prompts", "resources", "resourceTemplates"]
+Entries: TypeAlias = tuple[dict[str, Any], ...]
+Ask: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Sends a request with a method and params, and returns its result. Raises `UpstreamFailure` and `UpstreamError`."""
+
+METHODS: Final[dict[ListName, str]] = {
+    "tools": "tools/list",
+    "prompts": "prompts/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+}
+LIST_OF: Final[Mapping[Kind, ListName]] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "templates": "resourceTemplates",
+}
+CAPABILITIES: Final[dict[ListName, str]] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "resourceTemplates": "resources",
+}
+KEYS: Final[dict[ListName, str]] = {
+    "tools": "name",
+    "prompts": "name",
+    "resources": "uri",
+    "resourceTemplates": "uriTemplate",
+}
+"""The member that no two entries of a list share."""
+
+_MAX_CURSOR_CHARACTERS: Final = 64 * 1024
+_MAX_INSTRUCTIONS_CHARACTERS: Final = 4096
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class NeedsSession(UpstreamFailure):
+    """The upstream does not speak 2026-07-28, so it can be called only in a session."""
+
+    def __init__(self, upstream: str, detail: str) -> None:
+        super().__init__(upstream, Reason.NEEDS_SESSION, sent=True, detail=detail)
+
+
+class UnusableLists(UpstreamFailure):
+    """The upstream answered every request, but its lists make no sense or are too long. Nobody has counted it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """The introduction of an upstream (MCP 2026-07-28, "server/discover").
+
+    Attributes:
+        capabilities: what it offers, by name.
+        instructions: how to use it, for models; "" if it says nothing.
+        server: its name and version, for operators.
+    """
+
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    instructions: str = ""
+    server: Mapping[str, Any] = field(default_factory=dict)
+
+    def offers(self, capability: str, option: str | None = None) -> bool:
+        """Return whether it has a capability, and an option of it, such as `tools` with `listChanged`."""
+        declared = self.capabilities.get(capability)
+        if option is None:
+            return isinstance(declared, dict)
+        return isinstance(declared, dict) and declared.get(option) is True
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Everything that an upstream offers.
+
+    Attributes:
+        discovered: what it says of itself.
+        lists: the entries of each list as they came, in its order, each of them an object with a name of its own.
+        ttl_ms: the shortest time, in milliseconds, for which it says a list stays valid; None if it says nothing.
+        repeated: how many entries were left out because an earlier one has their name.
+        digest: of all entries. Two of these objects are equal if it is the same, and all but `lists` is too.
+    """
+
+    discovered: Discovered
+    lists: Mapping[ListName, Entries] = field(compare=False)
+    ttl_ms: int | None = None
+    repeated: int = 0
+    digest: bytes = b""
+
+    @classmethod
+    def nothing(cls, discovered: Discovered) -> Listed:
+        """Return empty lists, for an upstream that shows each caller others."""
+        return cls(discovered, dict.fromkeys(METHODS, ()))
+
+
+async def discover(upstream: str, ask: Ask) -> Discovered:
+    """Ask an upstream who it is.
+
+    Raises:
+        NeedsSession: it does not speak 2026-07-28.
+        UpstreamFailure: there is no answer, or it makes no sense.
+        UpstreamError: the upstream refuses for another reason.
+    """
+    try:
+        result = await ask("server/discover", {})
+    except UpstreamError as error:
+        if error.code in _OLDER_CODES:
+            raise NeedsSession(upstream, f"server/discover is refused with {error.code}") from None
+        raise
+    except UpstreamFailure as failure:
+        if failure.reason in _OLDER_REASONS:
+            raise NeedsSession(upstream, f"server/discover ends as {failure.reason.value}") from None
+        raise
+    versions = result.get("supportedVersions")
+    if not isinstance(versions, list) or RELEASED not in versions:
+        raise NeedsSession(upstream, "server/discover does not name 2026-07-28")
+    meta = result.get("_meta")
+    server = meta.get(META_SERVER_INFO) if isinstance(meta, dict) else None
+    capabilities, instructions = result.get("capabilities"), result.get("instructions")
+    return Discovered(
+        capabilities=capabilities if isinstance(capabilities, dict) else {},
+        instructions=clean_text(instructions[:_MAX_INSTRUCTIONS_CHARACTERS]) if isinstance(instructions, str) else "",
+        server=server if isinstance(server, dict) else {},
+    )
+
+
+_OLDER_CODES: Final = frozenset({METHOD_NOT_FOUND, -32022, -32600, -32000})
+"""What servers of older revisions answer to a request without a session: unknown method or version, no session."""
+
+_OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED})
+
+
+async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
+    """Read all pages of all lists that an upstream has.
+
+    Raises:
+        UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
+        UpstreamError: the upstream refuses a page.
+    """
+    reading = _Reading(upstream, ask)
+    try:
+        async with asyncio.timeout(LISTING_SECONDS):
+            lists = {
+                name: await reading.list_of(name) if discovered.offers(CAPABILITIES[name]) else () for name in METHODS
+            }
+    except TimeoutError:
+        raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its lists take too long") from None
+    return Listed(discovered, lists, reading.ttl_ms, reading.repeated, reading.digest)
+
+
+async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, int | None]:
+    """Read all pages of one list. Return its entries and the shortest `ttlMs`.
+
+    Raises:
+        UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
+        UpstreamError: the upstream refuses a page.
+    """
+    reading = _Reading(upstream, ask)
+    try:
+        async with asyncio.timeout(LISTING_SECONDS):
+            entries = await reading.list_of(name)
+    except TimeoutError:
+        raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its list takes too long") from None
+    return entries, reading.ttl_ms
+
+
+def _encoded(entries: list[Any]) -> bytes:
+    try:
+        return _encode(entries)
+    except UnicodeEncodeError:  # lone surrogates, which are replaced when the entries are cleaned
+        return repr(entries).encode("ascii", "backslashreplace")
+
+
+class _Reading:
+    def __init__(self, upstream: str, ask: Ask) -> None:
+        self._upstream = upstream
+        self._ask = ask
+        self._entries = self._bytes = 0
+        self._digest = hashlib.sha256()
+        self.ttl_ms: int | None = None
+        self.repeated = 0
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of everything read so far."""
+        return self._digest.digest()
+
+    async def list_of(self, name: ListName) -> Entries:
+        found: dict[str, dict[str, Any]] = {}
+        cursors: set[str] = set()
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            try:
+                page = await self._ask(METHODS[name], {} if cursor is None else {"cursor": cursor})
+            except UpstreamError as error:
+                if error.code == METHOD_NOT_FOUND and cursor is None:  # resources without templates, for example
+                    return ()
+                raise
+            self._take(name, page, found)
+            cursor = self._next(page)
+            if cursor is None:
+                return tuple(found.values())
+            if cursor in cursors:
+                raise self._malformed(f"{METHODS[name]} repeats a cursor")
+            cursors.add(cursor)
+        raise self._too_much(f"{METHODS[name]} has more than {MAX_PAGES} pages")
+
+    def _take(self, name: ListName, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
+        entries = page.get(name)
+        if not isinstance(entries, list):
+            raise self._malformed(f"{METHODS[name]} returns no list")
+        self._entries += len(entries)
+        if self._entries > MAX_ENTRIES:
+            raise self._too_much(f"more than {MAX_ENTRIES} entries")
+        encoded = _encoded(entries)
+        self._digest.update(name.encode() + encoded)
+        self._bytes += len(encoded)
+        if self._bytes > MAX_BYTES:
+            raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
+        for entry in entries:
+            key = entry.get(KEYS[name]) if isinstance(entry, dict) else None
+            if not isinstance(key, str) or key in found:
+                self.repeated += 1
+            else:
+                found[key] = entry
+        self._note_ttl(page.get("ttlMs"))
+
+    def _note_ttl(self, ttl: object) -> None:
+        if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0:
+            self.ttl_ms = ttl if self.ttl_ms is None else min(self.ttl_ms, ttl)
+
+    def _next(self, page: Mapping[str, Any]) -> str | None:
+        cursor = page.get("nextCursor")
+        if cursor is not None and (not isinstance(cursor, str) or len(cursor) > _MAX_CURSOR_CHARACTERS):
+            raise self._malformed("a cursor is not a short text")
+        return cursor
+
+    def _malformed(self, detail: str) -> UnusableLists:
+        return UnusableLists(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
+
+    def _too_much(self, detail: str) -> UnusableLists:
+        return UnusableLists(self._upstream, Reason.TOO_LARGE, sent=True, detail=detail)

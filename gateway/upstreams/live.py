@@ -1,0 +1,221 @@
+"""One upstream while it is served: its client with all limits, its lists, and the changes it announces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from gateway.upstreams.breaker import Breaker
+from gateway.upstreams.bulkhead import Bulkhead
+from gateway.upstreams.definition import Definition
+from gateway.upstreams.failures import UpstreamError, UpstreamFailure
+from gateway.upstreams.guarded import GuardedClient, UpstreamClient
+from gateway.upstreams.listing import GATEWAY, PAGE_SECONDS, Listed, NeedsSession, UnusableLists, discover, read_all
+from gateway.upstreams.part import PartMaker, count_of
+from gateway.upstreams.ports import UpstreamTelemetry
+from gateway.upstreams.subscriptions import Subscriptions
+
+log = logging.getLogger(__name__)
+
+GATHER_SECONDS: Final = 0.1
+"""How long announced changes are gathered before the lists are read again."""
+
+COALESCE_SECONDS: Final = 1.0
+"""The shortest time between two readings, however often an upstream announces changes."""
+
+SHORTEST_REFRESH_SECONDS: Final = 10.0
+LONGEST_REFRESH_SECONDS: Final = 300.0
+DEFAULT_REFRESH_SECONDS: Final = 60.0
+"""How often lists are read again if the upstream neither says how long they stay valid nor announces changes."""
+
+FIRST_RETRY_SECONDS: Final = 1.0
+LONGEST_RETRY_SECONDS: Final = 60.0
+
+
+class Connection(Protocol):
+    """A client and what it holds open."""
+
+    @property
+    def client(self) -> UpstreamClient:
+        """Sends requests."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Live:
+    """Serves one upstream: reads its lists, and makes its part.
+
+    Args:
+        definition: what the operator wrote.
+        connection: the client.
+        telemetry: counts events.
+        make_parts: returns what makes the parts, for a client that keeps to the limits.
+        changed: called when there is another part.
+        announce: called with the exposed URI of a resource that may have changed; None if no client listens here.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        connection: Connection,
+        telemetry: UpstreamTelemetry,
+        *,
+        make_parts: Callable[[GuardedClient], PartMaker],
+        changed: Callable[[], None],
+        announce: Callable[[str], None] | None,
+    ) -> None:
+        name = definition.name
+        self.definition = definition
+        self._connection = connection
+        self._telemetry = telemetry
+        self._changed = changed
+        self._breaker = Breaker(time.monotonic, self._breaker_changed)
+        self._bulkhead = Bulkhead(definition.max_in_flight, definition.rate, self._in_flight_changed)
+        client = connection.client
+        self._parts = make_parts(GuardedClient(name, client, self._breaker, self._bulkhead))
+        self._subscriptions: Subscriptions | None = None
+        self._is_known_to_callers_only = definition.credentials.kind == "token_exchange"
+        if announce is not None and not self._is_known_to_callers_only:
+            listen = functools.partial(client.listen, requester=GATEWAY)
+            self._subscriptions = Subscriptions(
+                name, listen, self.refresh_soon, lambda uri: announce(self._parts.exposed_uri(uri))
+            )
+        self._wanted = asyncio.Event()
+        self._attempted = asyncio.Event()
+        self._listed: Listed | None = None
+        self._revision = 0
+        self._problem = ""
+        self._failures = 0
+        self._is_retired = False
+        self.part = self._parts.unlisted(self._attempted, self)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether the upstream announces its changes now."""
+        return self._subscriptions is not None and self._subscriptions.is_listening
+
+    def refresh_soon(self) -> None:
+        """Read the lists again soon. Several requests within a second cause one reading."""
+        self._wanted.set()
+
+    def watch(self, uri: str) -> None:
+        """Announce changes of a resource, by its exposed URI, until as many calls of `unwatch`."""
+        own = self._parts.upstream_uri(uri)
+        if own is not None and self._subscriptions is not None:
+            self._subscriptions.watch(own)
+
+    def unwatch(self, uri: str) -> None:
+        """Undo one `watch`."""
+        own = self._parts.upstream_uri(uri)
+        if own is not None and self._subscriptions is not None:
+            self._subscriptions.unwatch(own)
+
+    async def run(self) -> None:
+        """Keep the lists up to date until cancelled, then close what is not in use. Calls that run are not cut off."""
+        self._breaker_gauge(is_open=False)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if not self._is_known_to_callers_only:
+                    tasks.create_task(self._keep_listed())
+                if self._subscriptions is not None:
+                    tasks.create_task(self._subscriptions.run())
+                await asyncio.Event().wait()
+        finally:
+            self._is_retired = True
+            await self._connection.aclose()
+
+    async def _keep_listed(self) -> None:
+        while True:
+            if self._wanted.is_set():
+                self._wanted.clear()
+                self._parts.forget_lists()
+            began = time.monotonic()
+            succeeded = await self._refresh()
+            self._attempted.set()
+            self._failures = 0 if succeeded else self._failures + 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._wanted.wait()
+            if self._wanted.is_set():
+                await asyncio.sleep(max(GATHER_SECONDS, began + COALESCE_SECONDS - time.monotonic()))
+
+    def _pause(self) -> float:
+        """Return how many seconds to wait before the lists are read again. It varies, so replicas spread out."""
+        if self._failures:
+            pause = min(FIRST_RETRY_SECONDS * float(2 ** min(self._failures - 1, 10)), LONGEST_RETRY_SECONDS)
+            return pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+        ttl_ms = None if self._listed is None else self._listed.ttl_ms
+        if ttl_ms is not None:
+            return min(max(ttl_ms / 1000, SHORTEST_REFRESH_SECONDS), LONGEST_REFRESH_SECONDS)
+        pause = LONGEST_REFRESH_SECONDS if self.is_listening else DEFAULT_REFRESH_SECONDS
+        return pause * random.uniform(0.8, 1.0)  # noqa: S311 - not a secret
+
+    async def _refresh(self) -> bool:
+        """Read everything once; return whether that succeeded. If not, the lists of before stay in use."""
+        name = self.definition.name
+        try:
+            discovered = await discover(name, self._ask)
+            by_caller = self.definition.depends_on_caller
+            listed = Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered)
+        except NeedsSession as problem:
+            self._failed(problem.detail, "upstream not served: it speaks 2026-07-28 not at all, or only in sessions")
+            return False
+        except (UpstreamFailure, UpstreamError) as problem:
+            if isinstance(problem, UnusableLists):  # the client counts all other failures
+                self._telemetry.failed(name, problem.reason)
+            self._failed(str(problem), "lists of an upstream cannot be read; those of before stay in use")
+            return False
+        self._telemetry.listed(name, succeeded=True)
+        if self._problem:
+            self._problem = ""
+            log.info("lists of an upstream can be read again", extra={"upstream": name})
+        if self._subscriptions is not None:
+            self._subscriptions.discovered(discovered)
+        revision = self._parts.revision
+        if listed != self._listed or revision != self._revision:
+            self._listed, self._revision = listed, revision
+            self.part = await self._parts.listed(listed, self)
+            self._telemetry.serves(name, count_of(self.part))
+            self._changed()
+        return True
+
+    def _failed(self, reason: str, event: str) -> None:
+        """Count a failure, and log it if it is another one than the last time."""
+        self._telemetry.listed(self.definition.name, succeeded=False)
+        if reason != self._problem:
+            self._problem = reason
+            log.warning(event, extra={"upstream": self.definition.name, "reason": reason})
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Mapping[str, Any]:
+        return await self._connection.client.request(
+            method,
+            params,
+            requester=GATEWAY,
+            seconds=min(self.definition.timeout_seconds, PAGE_SECONDS),
+            max_bytes=self.definition.max_result_bytes,
+        )
+
+    def _breaker_changed(self, is_open: bool) -> None:
+        name = self.definition.name
+        self._breaker_gauge(is_open=is_open)
+        if is_open:
+            log.warning("upstream fails repeatedly; calls are refused until a probe succeeds", extra={"upstream": name})
+        else:
+            log.info("upstream works again", extra={"upstream": name})
+
+    def _breaker_gauge(self, *, is_open: bool) -> None:
+        if not self._is_retired:  # the gauge belongs to the upstream that has the name now
+            self._telemetry.breaker(self.definition.name, is_open=is_open)
+
+    def _in_flight_changed(self, requests: int) -> None:
+        if not self._is_retired:
+            self._telemetry.in_flight(self.definition.name, requests)

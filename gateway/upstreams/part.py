@@ -1,0 +1,346 @@
+"""Turns what an upstream lists into what the gateway serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
+from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.authoring.served import Served
+from gateway.authoring.tools import TaskSupport
+from gateway.errors import InternalError
+from gateway.protocol.upstream.cleaning import oversteps
+from gateway.protocol.upstream.entries import Dropped, Entry, clean_entry
+from gateway.protocol.upstream.names import upstream_name
+from gateway.protocol.upstream.uris import own_uri, upstream_uri
+from gateway.upstreams.caller_lists import ListsByCaller
+from gateway.upstreams.callers import caller_of
+from gateway.upstreams.definition import Definition, TaskMode
+from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.listing import KEYS, LIST_OF, Discovered, Entries, Listed
+from gateway.upstreams.pins import differs
+from gateway.upstreams.ports import UpstreamTelemetry
+from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.texts import sentence_of
+
+log = logging.getLogger(__name__)
+
+TTL_MS: Final = 60_000
+UNKNOWN_TTL_MS: Final = 10_000
+"""How long clients may cache the lists of an upstream that does not say how long they stay valid."""
+
+MAX_KNOWN: Final = 20_000
+"""How many entries are remembered of an upstream that shows each caller others."""
+
+ENTRIES_AT_ONCE: Final = 25
+"""After how many entries other work gets its turn: cleaning them takes a few milliseconds."""
+
+COMPLETION_SECONDS: Final = 10.0
+COMPLETION_BYTES: Final = 256 * 1024
+MAX_COMPLETIONS: Final = 100
+
+_SINGULAR: Final[Mapping[Kind, str]] = {
+    "tools": "tool",
+    "prompts": "prompt",
+    "resources": "resource",
+    "templates": "template",
+}
+_TASKS: Final[Mapping[TaskMode, TaskSupport]] = {"never": "forbidden", "optional": "optional", "required": "required"}
+CHANGING: Final = ("tools", "prompts", "resources")
+"""The lists whose changes are announced. Templates belong to the resources."""
+
+_SHOWN: Final = 5
+"""How many of the entries that are left out one line of the log names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An entry that is served.
+
+    Attributes:
+        raw: the entry as the upstream listed it.
+        own: the upstream's own name or URI.
+        served: its relay.
+    """
+
+    raw: Any
+    own: str
+    served: Served
+
+
+_Entries: TypeAlias = dict[tuple[Kind, str], _Known]
+"""The served entries, by list and exposed name."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """The served entries of a list, by exposed name, and those that are left out."""
+
+    served: dict[str, Served] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+
+class PartMaker:
+    """Makes the part of one upstream. It also finds what no list has, and completes arguments.
+
+    An entry that has not changed keeps its relay from one list to the next.
+
+    Args:
+        definition: what the operator wrote.
+        client: asks the upstream for completions and for the lists of callers.
+        relay: runs the legs.
+        telemetry: counts what is left out.
+
+    Attributes:
+        revision: changes when the lists of callers may have changed.
+    """
+
+    def __init__(
+        self, definition: Definition, client: GuardedClient, relay: UpstreamRelay, telemetry: UpstreamTelemetry
+    ) -> None:
+        self._definition = definition
+        self._client = client
+        self._relay = relay
+        self._telemetry = telemetry
+        self._known = _Entries()
+        self._discovered = Discovered()
+        self.revision = 0
+        self._lists = (
+            ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
+        )
+
+    def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
+        """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
+        return Part(
+            self._definition.name,
+            self._definition.prefix,
+            finder=self,
+            completer=self,
+            lists=self._lists,
+            ready=ready if self._lists is None else None,
+            watcher=watcher,
+            ttl_ms=UNKNOWN_TTL_MS,
+        )
+
+    async def listed(self, listed: Listed, watcher: Watcher | None) -> Part:
+        """Return the part of an upstream with these lists; if they depend on the caller, they are empty here."""
+        self._discovered = listed.discovered
+        before, known = self._known, _Entries()
+        lists = {kind: await self._read(kind, listed.lists[LIST_OF[kind]], before, known) for kind in KINDS}
+        if self._lists is None:
+            self._known = known
+        self._report(lists)
+        for _ in range(listed.repeated):
+            self._telemetry.dropped(self._definition.name, "collision")
+        served: dict[str, Any] = {kind: found.served for kind, found in lists.items()}
+        return Part(
+            self._definition.name,
+            self._definition.prefix,
+            **served,
+            finder=self,
+            completer=self if listed.discovered.offers("completions") else None,
+            lists=self._lists,
+            watcher=watcher,
+            ttl_ms=UNKNOWN_TTL_MS if listed.ttl_ms is None else min(listed.ttl_ms, TTL_MS),
+            instructions=listed.discovered.instructions,
+            may_have=frozenset(offer for offer in OFFERS if listed.discovered.offers(offer)),
+            revisions=dict.fromkeys(CHANGING, self.revision),
+        )
+
+    def forget_lists(self) -> None:
+        """Let the lists of callers be read again, since they may have changed. The next part announces that."""
+        if self._lists is not None:
+            self.revision += 1
+            self._lists.expire()
+
+    async def entries(self, kind: Kind, raw: Entries) -> Mapping[str, Served]:
+        """Return what one caller may see of a list, by exposed name."""
+        found = await self._read(kind, raw, self._known, self._known)
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        return found.served
+
+    def exposed_uri(self, uri: str) -> str:
+        """Return the URI under which clients know a resource of the upstream."""
+        return own_uri(self._definition.prefix, uri)
+
+    def upstream_uri(self, uri: str) -> str | None:
+        """Return the upstream's own URI for an exposed one; None if it belongs to another upstream."""
+        return upstream_uri(self._definition.prefix, uri)
+
+    def find(self, kind: Kind, name: str, /) -> Served | None:
+        """Return the relay for an exposed name or URI that no list has, or None if it may not be called."""
+        known = self._known.get((kind, name))
+        if known is not None:
+            return known.served
+        if self._definition.pin == "refuse" and kind == "tools":
+            return None  # a tool that the lock file does not have counts as changed
+        own = self._own(kind, name)
+        if own is None or not self._serves(kind, own):
+            return None
+        return self._relayed(Entry(kind, own, name, {KEYS[LIST_OF[kind]]: name}), listed=False)
+
+    async def complete(  # noqa: PLR0917 - the parameters of `PartCompleter`
+        self,
+        kind: Literal["prompt", "resource"],
+        target: str,
+        argument: str,
+        value: str,
+        context: Mapping[str, str],
+        requester: Requester,
+        /,
+    ) -> Mapping[str, Any] | None:
+        """Return the `completion` object of the upstream, or None if it has none.
+
+        Raises:
+            RpcError: the upstream refuses, or cannot be asked now.
+        """
+        reference = self._reference(kind, target)
+        if reference is None:
+            return None
+        params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
+        if context:
+            params["context"] = {"arguments": dict(context)}
+        try:
+            result = await self._client.request(
+                "completion/complete",
+                params,
+                requester=caller_of(requester, self._definition),
+                seconds=min(self._definition.timeout_seconds, COMPLETION_SECONDS),
+                max_bytes=COMPLETION_BYTES,
+            )
+        except UpstreamFailure as failure:
+            raise InternalError(sentence_of(failure)) from None
+        return self._completion(result.get("completion"))
+
+    def _completion(self, said: Any) -> dict[str, Any]:
+        """Return a `completion` object within the limits of the protocol (MCP "Completion")."""
+        values = said.get("values") if isinstance(said, dict) else None
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            self._telemetry.failed(self._definition.name, Reason.MALFORMED)
+            failure = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=True)
+            raise InternalError(sentence_of(failure))
+        kept: dict[str, Any] = {"values": values[:MAX_COMPLETIONS]}
+        if type(said.get("total")) is int:
+            kept["total"] = said["total"]
+        if len(values) > MAX_COMPLETIONS or type(said.get("hasMore")) is bool:
+            kept["hasMore"] = len(values) > MAX_COMPLETIONS or said["hasMore"]
+        return kept
+
+    def _reference(self, kind: Literal["prompt", "resource"], target: str) -> dict[str, str] | None:
+        """Return what the upstream calls the target of a completion."""
+        if kind == "prompt":
+            own = self._own("prompts", target)
+            return {"type": "ref/prompt", "name": own} if own and self._serves("prompts", own) else None
+        own = self._own("templates", target)
+        return {"type": "ref/resource", "uri": own} if own and self._serves("templates", own) else None
+
+    def _own(self, kind: Kind, exposed: str) -> str | None:
+        """Return the upstream's own name or URI for an exposed one; None if it belongs to another upstream."""
+        known = self._known.get((kind, exposed))
+        if known is not None:
+            return known.own
+        if kind in ("tools", "prompts"):
+            return upstream_name(self._definition.prefix, exposed)
+        return self.upstream_uri(exposed)
+
+    def _serves(self, kind: Kind, own: str) -> bool:
+        if kind == "tools":
+            return self._definition.serves_tool(own)
+        choice = self._definition.prompts if kind == "prompts" else self._definition.resources
+        return choice.takes(own)
+
+    async def _read(self, kind: Kind, raw: Entries, before: _Entries, known: _Entries) -> _Found:
+        """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
+        found, definition = _Found(), self._definition
+        for position, each in enumerate(raw):
+            if position % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            entry = clean_entry(kind, definition.prefix, each)
+            if isinstance(entry, Dropped):
+                found.left_out.append(f"{entry.name!r} {entry.reason}")
+                continue
+            if not self._serves(kind, entry.own):
+                continue
+            if oversteps(each):
+                self._telemetry.dropped(definition.name, "meta")
+            if kind == "tools" and _has_changed(definition, each):
+                found.changed.append(entry.own)
+                if definition.pin == "refuse":
+                    continue
+            if entry.exposed in found.served:
+                found.left_out.append(f"{entry.own!r} has the same name as another one")
+                continue
+            earlier = before.get((kind, entry.exposed))
+            if earlier is None or earlier.raw != each:
+                earlier = _Known(each, entry.own, self._relayed(entry, listed=True))
+            known[kind, entry.exposed] = earlier
+            found.served[entry.exposed] = earlier.served
+        return found
+
+    def _relayed(self, entry: Entry, *, listed: bool) -> Served:
+        """Return the relay of an entry."""
+        definition, own = self._definition, entry.own
+        relay = self._relay.of(entry)
+        scopes = definition.scopes.of(own)
+        if entry.kind == "tools":
+            rule = definition.task.of(own)
+            return RelayedTool(
+                relay,
+                entry.entry,
+                listed=listed,
+                scopes=scopes,
+                task=_TASKS[rule.mode],
+                after_seconds=rule.after_seconds,
+            )
+        if entry.kind == "prompts":
+            return RelayedPrompt(relay, entry.entry, listed=listed, scopes=scopes)
+        # Templates match nothing here: `find` decides by the whole URI what is served and which scopes it needs.
+        return RelayedResource(
+            relay,
+            entry.entry,
+            listed=listed,
+            scopes=scopes,
+            announces_changes=self._discovered.offers("resources", "subscribe"),
+        )
+
+    def _report(self, lists: Mapping[Kind, _Found]) -> None:
+        """Count and log what is left out, and which tools differ from the lock file."""
+        name = self._definition.name
+        for kind, found in lists.items():
+            for _ in found.left_out:
+                self._telemetry.dropped(name, _SINGULAR[kind])
+            if found.left_out:
+                reasons = "; ".join(found.left_out[:_SHOWN])
+                extra = {"upstream": name, "list": kind, "entries": len(found.left_out), "reason": reasons}
+                log.warning("entries of an upstream are left out", extra=extra)
+        changed = lists["tools"].changed
+        if changed:
+            served = self._definition.pin == "warn"
+            log.warning(
+                "tools of an upstream differ from the lock file; check them, and run `gateway upstreams pin`",
+                extra={
+                    "upstream": name,
+                    "tools": ", ".join(changed[:_SHOWN]),
+                    "entries": len(changed),
+                    "served": served,
+                },
+            )
+
+
+def count_of(part: Part) -> int:
+    """Return how many entries a part lists."""
+    return sum(len(part.entries(kind)) for kind in KINDS)
+
+
+def _has_changed(definition: Definition, tool: Mapping[str, Any]) -> bool:
+    try:
+        return differs(definition, tool)
+    except (TypeError, ValueError):
+        return True

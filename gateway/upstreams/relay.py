@@ -1,0 +1,486 @@
+"""Runs the legs of tools, prompts and resources of stateless upstreams.
+
+The first leg sends the request. If the upstream asks something, the questions go to our client and the upstream's state
+into the slot of the journal. The next leg sends both back, under the upstream's own keys. Nothing here waits for a
+user, so any replica can run any leg.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from gateway.authoring.relayed import Relayed, Requester, forwarded_question
+from gateway.engine.journal import Journal
+from gateway.engine.questions import Answer, Question
+from gateway.engine.relaying import RelayFunction, RelayLeg
+from gateway.errors import (
+    CannotContinue,
+    InvalidRequestState,
+    MissingCapability,
+    Overloaded,
+    Refused,
+    RejectReason,
+    ResourceNotFound,
+)
+from gateway.protocol.param_headers import ParamHeader
+from gateway.protocol.upstream.asking import (
+    MAX_CARRIED_BYTES,
+    MAX_TASK_BYTES,
+    Asked,
+    AskedQuestion,
+    Misasked,
+    input_required,
+)
+from gateway.protocol.upstream.cleaning import with_clean_meta
+from gateway.protocol.upstream.entries import Entry, Kind
+from gateway.protocol.upstream.notices import LOG, PROGRESS
+from gateway.protocol.upstream.requests import RELAYED, mirrored
+from gateway.protocol.upstream.results import Misshapen, rewrite_result
+from gateway.protocol.upstream.uris import upstream_uri
+from gateway.runtime.sources import Clock
+from gateway.upstreams import texts
+from gateway.upstreams.callers import caller_of
+from gateway.upstreams.credentials import Credentials
+from gateway.upstreams.definition import Definition
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_result_of_session
+from gateway.upstreams.slot import MalformedSlot, Slot
+
+log = logging.getLogger(__name__)
+
+BARE_PAUSES: Final = (0.1, 0.5, 2.0)
+"""How long a leg waits before it sends a bare state back: the first time, the second time and so on."""
+
+BUSY_PAUSE_SECONDS: Final = 1.0
+MAX_BUSY_PAUSES: Final = 60
+"""How long, and how often, a task waits for a place at an upstream. In an ephemeral call, the client tries again."""
+
+_METHODS: Final[Mapping[Kind, str]] = {
+    "tools": "tools/call",
+    "prompts": "prompts/get",
+    "resources": "resources/read",
+    "templates": "resources/read",
+}
+
+_MISSING_CAPABILITY: Final = MissingCapability.CODE
+_NOT_FOUND: Final = frozenset({-32002, -32602})
+"""How servers say that they lack a resource: until 2025-11-25, and since 2026-07-28."""
+_INVALID_REQUEST: Final = -32600
+"""The one of the following that some servers also send for what goes wrong while a function runs."""
+_ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020, -32022})
+"""Errors about how the gateway wrote its request. Our client wrote another one, and must not act on them."""
+
+_LOGGED_CHARACTERS: Final = 200
+
+Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
+OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
+
+
+class Requests(Protocol):
+    """Sends requests to an upstream, within its limits."""
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        requester: UpstreamCaller,
+        param_headers: Sequence[tuple[str, str]] = (),
+        on_notice: OnNotice | None = None,
+        wants_progress: bool = False,
+        log_level: str | None = None,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Send a request and return its result; see `StatelessClient.request`."""
+        ...
+
+
+class UpstreamRelay:
+    """The relays of one upstream. `of` returns that of an entry.
+
+    Args:
+        definition: what the operator wrote.
+        client: sends the requests.
+        credentials: has the tokens that tasks keep.
+        telemetry: counts what fails and what is dropped.
+        clock: seconds that never go back.
+        pause: waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        client: Requests,
+        credentials: Credentials,
+        telemetry: UpstreamTelemetry,
+        *,
+        clock: Clock = time.monotonic,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
+        self.definition: Final = definition
+        self.client: Final = client
+        self.credentials: Final = credentials
+        self.telemetry: Final = telemetry
+        self.clock: Final = clock
+        self.pause: Final = pause
+        self.sessions: Final = NeedSessions(clock)
+
+    def of(self, entry: Entry) -> EntryRelay:
+        """Return the relay of an entry, for `RelayedTool`, `RelayedPrompt` or `RelayedResource`."""
+        return EntryRelay(self, _METHODS[entry.kind], entry.own, entry.param_headers)
+
+    def failure(self, reason: Reason, *, sent: bool, detail: str = "") -> UpstreamFailure:
+        """Return a failure that the relay itself has found, counted."""
+        self.telemetry.failed(self.definition.name, reason)
+        return UpstreamFailure(self.definition.name, reason, sent=sent, detail=detail)
+
+
+class EntryRelay:
+    """Runs the legs of one tool, prompt or resource, or of the resources of a template.
+
+    Args:
+        relay: what it shares with the others of its upstream.
+        method: how the upstream is asked for it.
+        own: the upstream's name. Resources are asked for by the URI that the client sends.
+        param_headers: the arguments that are repeated in headers.
+    """
+
+    def __init__(self, relay: UpstreamRelay, method: str, own: str, param_headers: tuple[ParamHeader, ...]) -> None:
+        self._relay = relay
+        self._method = method
+        self._own = own
+        self._param_headers = param_headers
+
+    @property
+    def upstream(self) -> str:
+        """The name of the upstream."""
+        return self._relay.definition.name
+
+    def bind(
+        self, _served: Relayed, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
+    ) -> RelayFunction:
+        """Return what runs a leg; see `Relayed.bind_relay`.
+
+        Raises:
+            ResourceNotFound: no resource of the upstream can have this URI.
+            InvalidRequestState: the call began at an upstream that has become another one.
+        """
+        slot = self._slot(journal, requester)
+        if self._method == "resources/read":
+            uri = upstream_uri(self._relay.definition.prefix, target)
+            if uri is None:
+                raise ResourceNotFound(target)
+            return _Leg(self._relay, _Request(self._method, target, uri, {"uri": uri}), requester, slot)
+        params: dict[str, Any] = {"name": self._own, "arguments": arguments}
+        headers = mirrored(self._param_headers, arguments) if self._param_headers else ()
+        return _Leg(self._relay, _Request(self._method, target, self._own, params, headers), requester, slot)
+
+    async def prepare_task(self, _served: Relayed, requester: Requester, journal: Journal) -> None:
+        """Keep in the journal the identity of the upstream and, if it needs one, the token of the caller.
+
+        Raises:
+            CannotContinue: there is no token for this caller.
+        """
+        slot = self._slot(journal, requester)
+        try:
+            token = await self._relay.credentials.token_to_keep(caller_of(requester, self._relay.definition))
+        except UpstreamFailure as failure:
+            self._relay.telemetry.failed(self.upstream, failure.reason)
+            raise CannotContinue(texts.sentence_of(failure)) from failure
+        journal.slot = msgspec.structs.replace(slot, token=token).to_map()
+
+    def _slot(self, journal: Journal, requester: Requester) -> Slot:
+        """Return where the call stands.
+
+        Raises:
+            InvalidRequestState: the journal is of another upstream, or of a release that this one cannot read.
+            CannotContinue: the same in a task.
+        """
+        identity = self._relay.definition.identity
+        if journal.slot is None:
+            return Slot(identity)
+        try:
+            slot = Slot.from_map(journal.slot)
+        except MalformedSlot:
+            slot, reason = None, RejectReason.NEWER_SCHEMA
+        else:
+            reason = RejectReason.NOT_AUTHENTIC
+        if slot is not None and slot.identity == identity:
+            return slot
+        changed = self._relay.failure(Reason.CHANGED, sent=True)
+        if requester.in_task:
+            raise CannotContinue(texts.sentence_of(changed))
+        raise InvalidRequestState(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The request of one call.
+
+    Attributes:
+        method: of the request.
+        target: the name or URI that the client sent.
+        own: the same as the upstream knows it.
+        params: of the first request.
+        param_headers: names and values of its `Mcp-Param-*` headers.
+    """
+
+    method: str
+    target: str
+    own: str
+    params: Mapping[str, Any]
+    param_headers: Sequence[tuple[str, str]] = ()
+
+
+class _Leg:
+    """One leg of a call to an upstream.
+
+    Args:
+        relay: the relays of the upstream.
+        request: what the upstream is asked for.
+        requester: who asks.
+        slot: where the call stands.
+    """
+
+    def __init__(self, relay: UpstreamRelay, request: _Request, requester: Requester, slot: Slot) -> None:
+        self._relay = relay
+        self._request = request
+        self._requester = requester
+        self._slot = slot
+        self._name = relay.definition.name
+        self._busy_pauses = 0
+
+    async def __call__(self, leg: RelayLeg) -> dict[str, Any]:
+        """Run the leg and return the upstream's result.
+
+        Raises:
+            RpcError: the upstream's own error, or that the client lacks a capability.
+            CannotContinue: there is no result; the message is for the caller.
+            Refused: the client could not answer a question.
+            Overloaded: no place became free at the upstream; nothing was sent.
+        """
+        try:
+            return await self._run(leg)
+        except UpstreamError as error:
+            raise self._passed_on(error) from error
+        except UpstreamFailure as failure:
+            self._log(failure)
+            raise CannotContinue(self._sentence(failure)) from failure
+
+    async def _run(self, leg: RelayLeg) -> dict[str, Any]:
+        if self._slot.sent:
+            raise CannotContinue(texts.lost(self._name))
+        if self._relay.sessions.has(self._request.method, self._request.own):
+            raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
+        answers = await leg.ask_forwarded(self._questions())
+        for pause in (*BARE_PAUSES, None):
+            result = await self._send(leg, self._answered(answers, leg.early))
+            asked = self._asked(leg, result)
+            if asked is None:
+                return self._final(result)
+            await self._keep(leg, asked)
+            answers = await leg.ask_forwarded(self._questions())  # ends the leg, unless the state is bare
+            if pause is not None:
+                await self._relay.pause(pause)
+        leg.shed_bare()
+        raise CannotContinue(texts.never_ready(self._name))
+
+    def _questions(self) -> dict[str, Question]:
+        """Return what the upstream asked last, by the keys that our clients see."""
+        return {asked.wire_key: forwarded_question(asked.method, asked.params) for asked in self._slot.questions}
+
+    def _answered(self, answers: Mapping[str, Answer], early: Mapping[str, Answer]) -> dict[str, Any]:
+        """Return the params of the next request: the first ones, with answers and state.
+
+        Args:
+            answers: to what the upstream asked last.
+            early: what the client sent with its first request; the upstream judges them, as if it was asked directly.
+
+        Raises:
+            Refused: the client answered with an error. A request to the upstream cannot carry that, so the call ends.
+        """
+        params = dict(self._request.params)
+        if self._requester.meta:
+            params["_meta"] = dict(self._requester.meta)  # the client removes what the protocol reserves
+        responses: dict[str, Any] = {}
+        for asked in self._slot.questions:
+            answer = answers[asked.wire_key]
+            if "error" in answer:
+                raise Refused(asked.wire_key, str(answer["error"].get("message", "")))
+            responses[asked.key] = with_clean_meta("", answer["result"])
+        if self._slot.round == 0:
+            responses = {key: with_clean_meta("", early[key]["result"]) for key in early if "result" in early[key]}
+        if responses:
+            params["inputResponses"] = responses
+        if self._slot.state is not None:
+            params["requestState"] = self._slot.state
+        return params
+
+    async def _send(self, leg: RelayLeg, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and return its result. The time that it takes counts for the whole call."""
+        definition = self._relay.definition
+        seconds = definition.timeout_seconds - self._slot.spent_ms / 1000
+        if seconds <= 0:
+            raise self._relay.failure(Reason.TIMED_OUT, sent=False)
+        if leg.in_task:
+            self._slot = msgspec.structs.replace(self._slot, sent=True)
+            await leg.keep_slot(self._slot.to_map())
+        self._requester.step_aside()
+        while True:
+            began = self._relay.clock()
+            try:
+                return await self._relay.client.request(
+                    self._request.method,
+                    params,
+                    requester=self._caller(),
+                    param_headers=self._request.param_headers,
+                    on_notice=lambda method, told: self._notice(leg, method, told),
+                    wants_progress=self._requester.wants_progress,
+                    log_level=self._requester.log_level,
+                    seconds=seconds,
+                    max_bytes=definition.max_result_bytes,
+                )
+            except Overloaded:
+                if not leg.in_task or self._busy_pauses == MAX_BUSY_PAUSES:
+                    raise
+                self._busy_pauses += 1
+            finally:
+                self._spend(self._relay.clock() - began)
+            await self._relay.pause(BUSY_PAUSE_SECONDS)
+
+    def _spend(self, seconds: float) -> None:
+        self._slot = msgspec.structs.replace(self._slot, spent_ms=self._slot.spent_ms + round(seconds * 1000))
+
+    def _caller(self) -> UpstreamCaller:
+        caller = caller_of(self._requester, self._relay.definition)
+        return caller if self._slot.token is None else replace(caller, token=self._slot.token)
+
+    def _notice(self, leg: RelayLeg, method: str, told: Mapping[str, Any]) -> None:
+        """Pass on what the upstream reports while it works."""
+        if method == PROGRESS:
+            passed = leg.relay_progress(told["progress"], told.get("total"), told.get("message"))
+            what = "progress"
+        elif method == LOG:
+            passed = leg.relay_log(told["level"], told["data"], told.get("logger"))
+            what = "log"
+        else:
+            passed, what = False, "notice"
+        if not passed:
+            self._relay.telemetry.dropped(self._name, what)
+
+    def _asked(self, leg: RelayLeg, result: Mapping[str, Any]) -> Asked | None:
+        """Return what the upstream asks, or None if the result is final.
+
+        Raises:
+            CannotContinue: it asks in a way that cannot be passed on.
+        """
+        try:
+            asked = input_required(result, max_bytes=MAX_TASK_BYTES if leg.in_task else MAX_CARRIED_BYTES)
+            for question in () if asked is None else asked.questions:
+                _refuse_unaskable(question)
+        except Misasked as problem:
+            if problem.refused:
+                self._relay.telemetry.dropped(self._name, "question")
+            reason = Reason.UNASKED if problem.refused else Reason.TOO_LARGE if problem.too_large else Reason.MALFORMED
+            self._log(self._relay.failure(reason, sent=True, detail=str(problem)))
+            raise CannotContinue(texts.misasked(self._name, str(problem))) from None
+        return asked
+
+    async def _keep(self, leg: RelayLeg, asked: Asked) -> None:
+        """Begin the next round: earlier rounds and their answers are forgotten."""
+        earlier, self._slot = self._slot.round, self._slot.asked(asked)
+        leg.forget_round(earlier)
+        await leg.keep_slot(self._slot.to_map())
+
+    def _final(self, result: dict[str, Any]) -> dict[str, Any]:
+        if self._request.method == "tools/call" and is_result_of_session(result):
+            raise self._needs_session()
+        try:
+            return rewrite_result(self._request.method, self._relay.definition.prefix, result)
+        except Misshapen as problem:
+            raise self._relay.failure(Reason.MALFORMED, sent=True, detail=str(problem)) from None
+
+    def _needs_session(self) -> UpstreamFailure:
+        self._relay.sessions.add(self._request.method, self._request.own)
+        return self._relay.failure(Reason.NEEDS_SESSION, sent=True)
+
+    def _passed_on(self, error: UpstreamError) -> Exception:
+        """Return what our client gets for the upstream's own error."""
+        if is_error_of_session(error):
+            failure = self._needs_session()
+            self._log(failure)
+            return CannotContinue(self._sentence(failure))
+        if error.code == _MISSING_CAPABILITY:
+            return _missing(error, self._name)
+        if self._request.method == "resources/read" and error.code in _NOT_FOUND and _names_uri(error.data):
+            return ResourceNotFound(self._request.target)
+        if error.code in _ABOUT_THE_REQUEST:
+            sent = error.code == _INVALID_REQUEST
+            self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {error.code}"))
+            return CannotContinue(texts.refused_request(self._name, error.code, sent=sent))
+        return error
+
+    def _sentence(self, failure: UpstreamFailure) -> str:
+        if failure.reason is Reason.NEEDS_SESSION:
+            return texts.needs_session(self._name, self._request.target, sent=failure.sent)
+        if failure.reason is Reason.TIMED_OUT:
+            return texts.took_too_long(self._name, self._relay.definition.timeout_seconds, sent=failure.sent)
+        return texts.sentence_of(failure)
+
+    def _log(self, failure: UpstreamFailure) -> None:
+        fields = {
+            "upstream": self._name,
+            "target": self._request.target[:_LOGGED_CHARACTERS],
+            "reason": failure.reason.value,
+            "sent": failure.sent,
+            "detail": failure.detail,
+        }
+        log.warning("a request to an upstream failed", extra=fields)
+
+
+def _refuse_unaskable(question: AskedQuestion) -> None:
+    """Refuse what no client can be asked.
+
+    Raises:
+        Misasked: the question lacks what its method needs.
+    """
+    try:
+        forwarded_question(question.method, question.params)
+    except ValueError:
+        raise Misasked("one of its questions is not valid") from None
+
+
+def _missing(error: UpstreamError, upstream: str) -> Exception:
+    """Return our own error for an upstream that needs a capability which the client did not declare.
+
+    Only what this gateway passes on is named: declaring anything else would not help the client.
+    """
+    data = error.data if isinstance(error.data, Mapping) else {}
+    required = data.get("requiredCapabilities")
+    paths = list(_paths(required)) if isinstance(required, Mapping) else []
+    relayed = [path for path in paths if path in RELAYED]
+    if not relayed or len(relayed) < len(paths):
+        return CannotContinue(texts.lacks_capability(upstream))
+    return MissingCapability(*relayed)
+
+
+def _paths(required: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each capability. An `elicitation` without modes means forms."""
+    for name, inner in required.items():
+        if isinstance(inner, Mapping) and inner:
+            yield from ((name, mode) for mode in inner)
+        else:
+            yield ("elicitation", "form") if name == "elicitation" else (name,)
+
+
+def _names_uri(data: Any) -> bool:
+    return isinstance(data, Mapping) and isinstance(data.get("uri"), str)

@@ -1,0 +1,74 @@
+"""Recognises functions of upstreams that can ask their user only in a session, and remembers them for a while.
+
+Measured with `mcp` 2.3: error -32600 with "no back-channel for server-initiated requests". Measured with fastmcp 4:
+error -32603 or, from tools, a failed result. Its text is the same or "via server-initiated requests is unavailable on".
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.runtime.sources import Clock
+from gateway.upstreams.failures import UpstreamError
+
+REMEMBERED_SECONDS: Final = 3600.0
+MAX_REMEMBERED: Final = 10_000
+"""How many functions of one upstream are remembered."""
+
+_CODES: Final = frozenset({-32600, -32603})
+_TEXT: Final = re.compile(
+    r"no back-channel for server-initiated requests|via server-initiated requests is unavailable on"
+)
+_MAX_TEXT: Final = 500
+"""The longest text that is looked at: longer ones may quote anything."""
+
+
+def is_error_of_session(error: UpstreamError) -> bool:
+    """Return whether an upstream's error says that it could ask only in a session."""
+    return error.code in _CODES and _says_so(error.message)
+
+
+def is_result_of_session(result: Mapping[str, Any]) -> bool:
+    """Return whether the failed result of a tool says that it could ask only in a session."""
+    content = result.get("content")
+    if result.get("isError") is not True or not isinstance(content, list) or len(content) != 1:
+        return False
+    text = content[0].get("text") if isinstance(content[0], dict) else None
+    return isinstance(text, str) and _says_so(text)
+
+
+def _says_so(text: str) -> bool:
+    return len(text) <= _MAX_TEXT and _TEXT.search(text) is not None
+
+
+class NeedSessions:
+    """Remembers for an hour which functions of an upstream need a session.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._until: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def add(self, method: str, name: str) -> None:
+        """Remember a function."""
+        self._until.pop((method, name), None)
+        self._until[method, name] = self._clock() + REMEMBERED_SECONDS
+        if len(self._until) > MAX_REMEMBERED:
+            self._until.popitem(last=False)
+
+    def has(self, method: str, name: str) -> bool:
+        """Return whether a function is known to need a session."""
+        until = self._until.get((method, name))
+        if until is None:
+            return False
+        if self._clock() < until:
+            return True
+        del self._until[method, name]
+        return False

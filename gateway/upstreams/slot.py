@@ -1,0 +1,92 @@
+"""The slot of a relay: where a call to an upstream stands between two legs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gateway.protocol.upstream.asking import Asked, AskedQuestion
+
+ERA: Final = "stateless"
+"""How the upstream is spoken to. A slot of another era belongs to another release."""
+
+
+class MalformedSlot(ValueError):
+    """The journal has a slot that this release cannot read."""
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """Where a call stands. It contains nothing of earlier rounds.
+
+    Attributes:
+        identity: see `Definition.identity`; the call can only continue there.
+        round: how often the upstream has asked for something, its bare states included.
+        state: its newest `requestState`, to the byte; None if it sent none.
+        questions: what it asked last, so that an answer that is missing or does not fit can be asked for again.
+        spent_ms: how long the upstream has worked so far, in milliseconds.
+        sent: whether a request was about to be sent whose outcome nobody has recorded. Only tasks record this.
+        token: the token for the upstream that a task keeps, or None.
+    """
+
+    identity: bytes
+    round: int = 0
+    state: str | None = None
+    questions: tuple[AskedQuestion, ...] = ()
+    spent_ms: int = 0
+    sent: bool = False
+    token: str | None = None
+
+    def asked(self, asked: Asked) -> Slot:
+        """Return the slot after the upstream has asked for something."""
+        return msgspec.structs.replace(
+            self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False
+        )
+
+    def to_map(self) -> dict[str, Any]:
+        """Return the form for the journal. Members with their default are left out, except for the round."""
+        slot: dict[str, Any] = {"round": self.round, "era": ERA, "upstream": self.identity}
+        if self.state is not None:
+            slot["state"] = self.state
+        if self.questions:
+            slot["asked"] = [[asked.key, asked.wire_key, asked.method, asked.params] for asked in self.questions]
+        if self.spent_ms:
+            slot["spent"] = self.spent_ms
+        if self.sent:
+            slot["sent"] = True
+        if self.token is not None:
+            slot["token"] = self.token
+        return slot
+
+    @classmethod
+    def from_map(cls, slot: Mapping[str, Any]) -> Slot:
+        """Read the form of the journal.
+
+        Raises:
+            MalformedSlot: a member is missing or has another type, or the slot is of another era.
+        """
+        try:
+            if slot["era"] != ERA:
+                raise MalformedSlot("the slot is of another era")
+            return cls(
+                identity=_typed(slot["upstream"], bytes),
+                round=_typed(slot["round"], int),
+                state=_typed(slot["state"], str) if "state" in slot else None,
+                questions=tuple(_question(*asked) for asked in slot.get("asked", ())),
+                spent_ms=_typed(slot.get("spent", 0), int),
+                sent=_typed(slot.get("sent", False), bool),
+                token=_typed(slot["token"], str) if "token" in slot else None,
+            )
+        except (KeyError, TypeError) as error:
+            raise MalformedSlot(str(error)) from None
+
+
+def _question(key: Any, wire_key: Any, method: Any, params: Any) -> AskedQuestion:
+    return AskedQuestion(_typed(key, str), _typed(wire_key, str), _typed(method, str), _typed(params, dict))
+
+
+def _typed(value: Any, kind: type[Any]) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
+    return value

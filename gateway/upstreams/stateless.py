@@ -1,0 +1,563 @@
+"""The client of stateless upstreams (2026-07-28) over HTTP.
+
+Each request has one of three ends: a result, the upstream's own JSON-RPC error (`UpstreamError`), or a failure that
+says whether the upstream may have acted (`UpstreamFailure`). A request that may have been received is never sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from gateway.protocol.upstream.cleaning import drop_reserved
+from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
+from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
+from gateway.protocol.upstream.requests import Envelope, encode_request, relayed_capabilities, request_headers
+from gateway.protocol.upstream.responses import (
+    INPUT_REQUIRED,
+    Asked,
+    ErrorAnswer,
+    Malformed,
+    Message,
+    Notice,
+    Result,
+    WrongId,
+    read_message,
+)
+from gateway.protocol.versions import META_SUBSCRIPTION_ID
+from gateway.runtime.sources import Clock
+from gateway.upstreams.credentials import Credentials
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import NOBODY, UpstreamCaller, UpstreamTelemetry
+
+ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may ask something ("Multi Round-Trip Requests")."""
+
+RETRY_SECONDS: Final = 0.1
+"""The pause before a request that was not sent is sent once more."""
+FINISH_SECONDS: Final = 0.05
+"""How long a stream may take to end after its answer, so that its connection can be used again."""
+FINISH_PIECES: Final = 4
+"""How many further pieces of such a stream are read."""
+MAX_ERROR_BYTES: Final = 256 * 1024
+"""The largest body that is read of a response that is not 200."""
+STREAM_FACTOR: Final = 64
+"""How many times the largest answer the notices of one request may take in all."""
+
+LISTEN_SECONDS: Final = 3600.0
+"""How long a stream of changes lasts before it must be opened again."""
+LISTEN_IDLE_SECONDS: Final = 300.0
+"""How long such a stream may send nothing, not even a comment; the connection may be dead."""
+MAX_CHANGE_BYTES: Final = 64 * 1024
+"""The largest event on a stream of changes."""
+ACKNOWLEDGED_SECONDS: Final = 10.0
+"""How long a stream of changes may take to open."""
+
+_LISTEN: Final = "subscriptions/listen"
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+_CANCELLED: Final = "cancelled"
+
+_JSON: Final = "application/json"
+_EVENTS: Final = "text/event-stream"
+_KINDS: Final = {PROGRESS: "progress", LOG: "log"}
+
+_OK: Final = 200
+_REDIRECTS: Final = 300
+_CLIENT_ERRORS: Final = 400
+_NOT_FOUND: Final = 404
+_SERVER_ERRORS: Final = 500
+_UNAVAILABLE: Final = 503
+_REFUSED: Final[Mapping[int, Reason]] = {
+    401: Reason.UNAUTHORIZED,
+    403: Reason.FORBIDDEN,
+    429: Reason.BUSY,
+    _UNAVAILABLE: Reason.SERVER_ERROR,
+}
+"""Statuses that decide alone: the upstream has done nothing. Their bodies are not read."""
+_NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
+"""Further statuses with which a server says that it has not looked at the request."""
+_RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+T = TypeVar("T")
+
+OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
+
+
+class HttpResponse(Protocol):
+    """The head of a response, and its body to read once."""
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The header fields, names in lower case."""
+        ...
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            UpstreamFailure: it is larger than `limit` bytes, late or cut.
+        """
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Return the body piece by piece, as it arrives."""
+        ...
+
+
+class HttpClient(Protocol):
+    """Sends requests to one upstream."""
+
+    def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> AbstractAsyncContextManager[HttpResponse]:
+        """Send a request. Leaving the context before the end of the body closes the connection.
+
+        Args:
+            headers: header fields besides those of HTTP itself.
+            body: the body.
+            deadline: when the response must have ended, on the clock of the event loop.
+
+        Raises:
+            UpstreamFailure: there is no response; `sent` says whether the upstream may have got the request.
+        """
+        ...
+
+
+class _Hearing(msgspec.Struct, frozen=True):
+    """Which notices of a request somebody wants."""
+
+    on_notice: OnNotice | None = None
+    progress: bool = False
+    log_level: str | None = None
+
+
+_NOT_HEARING: Final = _Hearing()
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """A request to send, once or twice.
+
+    Attributes:
+        request_id: its id, which its progress also carries.
+        deadline: when it must have ended, on the clock of the event loop.
+        max_bytes: the largest message of the answer.
+    """
+
+    request_id: int
+    method: str
+    headers: RawHeaders
+    body: bytes
+    caller: UpstreamCaller
+    deadline: float
+    max_bytes: int
+    hearing: _Hearing
+
+
+def _no_trace() -> None:
+    return None
+
+
+class StatelessClient:
+    """Sends requests to one upstream, and reads its answers strictly.
+
+    Args:
+        upstream: its name, for errors and metrics.
+        http: sends requests.
+        credentials: what proves who asks.
+        telemetry: counts how requests end.
+        client_info: the `Implementation` of the gateway.
+        traceparent: returns the current span (W3C "Trace Context"), or None.
+        clock: measures how long requests take.
+
+    Not thread-safe: it belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        http: HttpClient,
+        credentials: Credentials,
+        telemetry: UpstreamTelemetry,
+        *,
+        client_info: Mapping[str, Any],
+        traceparent: Callable[[], str | None] = _no_trace,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._upstream = upstream
+        self._http = http
+        self._credentials = credentials
+        self._telemetry = telemetry
+        self._client_info = client_info
+        self._traceparent = traceparent
+        self._clock = clock
+        self._ids = itertools.count(1)
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        requester: UpstreamCaller,
+        param_headers: Sequence[tuple[str, str]] = (),
+        on_notice: OnNotice | None = None,
+        wants_progress: bool = False,
+        log_level: str | None = None,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Send a request and return its result, without the reserved keys of its `_meta`.
+
+        Cancelling this closes the connection, which cancels the request at the upstream.
+
+        Args:
+            method: the method.
+            params: its parameters. Reserved keys of their `_meta` are replaced by ours.
+            requester: for whom it is sent; what its client declared is declared upstream, as far as it is relayed.
+            param_headers: names and plain values of `Mcp-Param-*`, see `protocol.upstream.requests.mirrored`.
+            on_notice: is called with the method of each progress notification or log message of this request, and its
+                checked parameters without token and `_meta`.
+            wants_progress: whether to ask for progress.
+            log_level: the least severe log messages to ask for; None asks for none.
+            seconds: the time limit, retries included.
+            max_bytes: the largest answer.
+
+        Raises:
+            UpstreamError: the upstream answered with a JSON-RPC error.
+            UpstreamFailure: there is no valid answer.
+        """
+        hearing = _Hearing(on_notice, wants_progress, log_level)
+        job = self._job(method, params, requester, hearing, param_headers, seconds=seconds, max_bytes=max_bytes)
+        began = self._clock()
+        outcome = _CANCELLED
+        try:
+            result = await self._send(job)
+        except UpstreamError:
+            outcome = "error"
+            raise
+        except UpstreamFailure as failure:
+            outcome = failure.reason.value
+            self._telemetry.failed(self._upstream, failure.reason)
+            raise
+        else:
+            outcome = INPUT_REQUIRED if result.asks else "completed"
+            if result.overstepped:
+                self._telemetry.dropped(self._upstream, "meta")
+            return result.value
+        finally:
+            self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)
+
+    @contextlib.asynccontextmanager
+    async def listen(
+        self, wanted: Mapping[str, Any], *, requester: UpstreamCaller = NOBODY, seconds: float = ACKNOWLEDGED_SECONDS
+    ) -> AsyncIterator[AsyncIterator[tuple[str, dict[str, Any]]]]:
+        """Open a stream of changes (`subscriptions/listen`), which the context yields once it is acknowledged.
+
+        The stream yields methods and parameters of notifications. It ends when the upstream ends it, when it lasted
+        `LISTEN_SECONDS`, or after `LISTEN_IDLE_SECONDS` of silence; then lists may have changed unnoticed.
+
+        Args:
+            wanted: the filter, such as `{"toolsListChanged": True}`.
+            requester: for whom it is opened.
+            seconds: the time limit for the acknowledgement.
+
+        Raises:
+            UpstreamError: the upstream answered with a JSON-RPC error; from the stream too.
+            UpstreamFailure: there is no valid answer; from the stream too.
+        """
+        job = self._job(
+            _LISTEN, {"notifications": wanted}, requester, seconds=LISTEN_SECONDS, max_bytes=MAX_CHANGE_BYTES
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(seconds):
+                    response = await self._open(job, stack)
+                    if _media_type(response) != _EVENTS:
+                        self._raise_if_error(await self._read_json(response, job))
+                        raise self._failure(
+                            Reason.MALFORMED, "the answer to subscriptions/listen is not an event stream"
+                        )
+                    messages = self._messages(_until_silent(response), job, limit=None)
+                    stack.push_async_callback(messages.aclose)
+                    await self._acknowledged(messages)
+            except TimeoutError:
+                raise self._counted(
+                    self._failure(Reason.TIMED_OUT, "subscriptions/listen was not acknowledged")
+                ) from None
+            except UpstreamFailure as failure:
+                raise self._counted(failure) from None
+            changes = self._changes(messages, job)
+            stack.push_async_callback(changes.aclose)
+            yield changes
+
+    def _job(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        caller: UpstreamCaller,
+        hearing: _Hearing = _NOT_HEARING,
+        param_headers: Sequence[tuple[str, str]] = (),
+        *,
+        seconds: float,
+        max_bytes: int,
+    ) -> _Job:
+        request_id = next(self._ids)
+        trace = self._traceparent()
+        capabilities = relayed_capabilities(caller.capabilities)
+        token = request_id if hearing.progress else None
+        envelope = Envelope(self._client_info, capabilities, token, hearing.log_level, trace)
+        return _Job(
+            request_id,
+            method,
+            request_headers(method, params, param_headers, trace),
+            encode_request(request_id, method, params, envelope),
+            caller,
+            asyncio.get_running_loop().time() + seconds,
+            max_bytes,
+            hearing,
+        )
+
+    async def _send(self, job: _Job) -> Result:
+        """Send a request, and return its result."""
+        async with contextlib.AsyncExitStack() as stack:
+            response = await self._open(job, stack)
+            return self._result_of(await self._read(response, job), job)
+
+    async def _open(self, job: _Job, stack: contextlib.AsyncExitStack) -> HttpResponse:
+        """Send a request and return its response, which has the status 200. `stack` closes it.
+
+        A credential is renewed once if the upstream refuses it. A request that was not sent is sent once more.
+        """
+        renewed = retried = False
+        while True:
+            credentials = await self._authorized(job, self._credentials.headers(job.caller))
+            try:
+                return await self._attempt(job, credentials, stack)
+            except UpstreamFailure as failure:
+                if failure.reason is Reason.UNAUTHORIZED and not renewed:
+                    renewed = await self._authorized(job, self._credentials.renew(job.caller, credentials))
+                    if not renewed:
+                        raise
+                elif retried or failure.sent or failure.reason not in _RETRIED or not self._has_time(job):
+                    raise
+                else:
+                    retried = True
+                    await asyncio.sleep(RETRY_SECONDS)
+
+    async def _attempt(self, job: _Job, credentials: RawHeaders, stack: contextlib.AsyncExitStack) -> HttpResponse:
+        posting = self._http.post([*job.headers, *credentials], job.body, deadline=job.deadline)
+        response = await stack.enter_async_context(posting)
+        if response.status == _OK:
+            return response
+        try:
+            raise await self._refusal(response, job)
+        finally:
+            await stack.aclose()
+
+    async def _refusal(self, response: HttpResponse, job: _Job) -> UpstreamFailure | UpstreamError:
+        """Return what a status other than 200 means.
+
+        Servers send most JSON-RPC errors with such a status ("Streamable HTTP"), so a valid one counts.
+        """
+        status = response.status
+        if _REDIRECTS <= status < _CLIENT_ERRORS:
+            return self._failure(Reason.REDIRECT, f"HTTP {status}", sent=False)
+        if status in _REFUSED:
+            return self._failure(_REFUSED[status], f"HTTP {status}", sent=False)
+        if status >= _CLIENT_ERRORS:
+            error = await self._error_in(response, job)
+            if error is not None:
+                return self._error(error)
+        if status == _NOT_FOUND:
+            return self._failure(Reason.NOT_FOUND, f"HTTP {status}", sent=False)
+        if status >= _SERVER_ERRORS:
+            return self._failure(Reason.SERVER_ERROR, f"HTTP {status}")
+        return self._failure(Reason.MALFORMED, f"HTTP {status}", sent=status not in _NOT_PROCESSED)
+
+    async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:
+        """Return the JSON-RPC error in a response. A server that fails must name our request in it."""
+        if _media_type(response) != _JSON:
+            return None
+        try:
+            message = read_message(await response.body(min(MAX_ERROR_BYTES, job.max_bytes)), job.request_id)
+        except (Malformed, UpstreamFailure):
+            return None
+        is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
+        return message if isinstance(message, ErrorAnswer) and is_answer else None
+
+    async def _read(self, response: HttpResponse, job: _Job) -> Result | ErrorAnswer:
+        """Return the answer in a response, and pass on the notices before it."""
+        kind = _media_type(response)
+        if kind == _JSON:
+            return await self._read_json(response, job)
+        if kind != _EVENTS:
+            raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
+        pieces = response.chunks()
+        messages = self._messages(pieces, job, limit=STREAM_FACTOR * job.max_bytes)
+        async with contextlib.aclosing(messages):
+            async for message in messages:
+                if isinstance(message, Notice):
+                    self._notify(message, job)
+                else:
+                    answer = self._answer(message)
+                    await _finish(pieces)
+                    return answer
+        raise self._failure(Reason.CUT, "the event stream ended before the answer")
+
+    async def _read_json(self, response: HttpResponse, job: _Job) -> Result | ErrorAnswer:
+        if _media_type(response) != _JSON:
+            raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
+        message = self._message(await response.body(job.max_bytes), job)
+        if isinstance(message, Notice):
+            raise self._failure(Reason.MALFORMED, "the answer is a notification")
+        return self._answer(message)
+
+    async def _messages(
+        self, pieces: AsyncIterator[bytes], job: _Job, *, limit: int | None
+    ) -> AsyncGenerator[Message, None]:
+        """Yield the messages of an event stream, of which at most `limit` bytes are read."""
+        events = EventStream(job.max_bytes)
+        received = 0
+        async for piece in pieces:
+            received += len(piece)
+            if limit is not None and received > limit:
+                raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
+            try:
+                for event in events.feed(piece):
+                    yield self._message(event, job)
+            except EventTooLarge as error:
+                raise self._failure(Reason.TOO_LARGE, str(error)) from None
+
+    def _message(self, body: bytes, job: _Job) -> Message:
+        try:
+            return read_message(body, job.request_id)
+        except WrongId as error:
+            raise self._failure(Reason.WRONG_ID, str(error)) from None
+        except Malformed as error:
+            raise self._failure(Reason.MALFORMED, str(error)) from None
+
+    def _answer(self, message: Result | ErrorAnswer | Asked) -> Result | ErrorAnswer:
+        if isinstance(message, Asked):
+            self._telemetry.dropped(self._upstream, "question")
+            raise self._failure(Reason.UNASKED, "it sent a request on the answer to ours")
+        return message
+
+    def _result_of(self, answer: Result | ErrorAnswer, job: _Job) -> Result:
+        self._raise_if_error(answer)
+        assert isinstance(answer, Result)  # noqa: S101 - the other kind was raised
+        if answer.asks and job.method not in ASKING_METHODS:
+            self._telemetry.dropped(self._upstream, "question")
+            raise self._failure(Reason.UNASKED, f"the answer to {job.method} asks for input")
+        return answer
+
+    def _notify(self, notice: Notice, job: _Job) -> None:
+        """Pass on a notice that was asked for; count another one."""
+        hearing = job.hearing
+        told: dict[str, Any] | None = None
+        if notice.method == PROGRESS and hearing.progress:
+            told = read_progress(notice.params, job.request_id)
+        elif notice.method == LOG and hearing.log_level is not None:
+            told = read_log(notice.params)
+        if told is None or hearing.on_notice is None:
+            self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notice"))
+        else:
+            hearing.on_notice(notice.method, told)
+
+    async def _acknowledged(self, messages: AsyncIterator[Message]) -> None:
+        """Wait for the acknowledgement, which must come first."""
+        message = await anext(messages, None)
+        if message is None:
+            raise self._failure(Reason.CUT, "the event stream ended before its acknowledgement")
+        if isinstance(message, Notice):
+            if message.method == _ACKNOWLEDGED:
+                return
+            raise self._failure(Reason.MALFORMED, "the event stream does not begin with its acknowledgement")
+        self._raise_if_error(self._answer(message))
+        raise self._failure(Reason.CUT, "the event stream ended before its acknowledgement")
+
+    async def _changes(
+        self, messages: AsyncIterator[Message], job: _Job
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        try:
+            async for message in messages:
+                if not isinstance(message, Notice):
+                    self._raise_if_error(self._answer(message))
+                    return
+                if _is_of(message, job.request_id):
+                    drop_reserved(message.params)
+                    yield message.method, message.params
+                else:
+                    self._telemetry.dropped(self._upstream, "notice")
+        except UpstreamFailure as failure:
+            if failure.reason is not Reason.TIMED_OUT:  # it lasted as long as it may
+                raise self._counted(failure) from None
+
+    async def _authorized(self, job: _Job, working: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout_at(job.deadline):
+                return await working
+        except TimeoutError:
+            detail = "no credential was issued in time"
+            raise self._failure(Reason.CREDENTIALS, detail, sent=False) from None
+
+    @staticmethod
+    def _has_time(job: _Job) -> bool:
+        return asyncio.get_running_loop().time() + RETRY_SECONDS < job.deadline
+
+    def _raise_if_error(self, answer: Result | ErrorAnswer) -> None:
+        if isinstance(answer, ErrorAnswer):
+            raise self._error(answer)
+
+    def _error(self, error: ErrorAnswer) -> UpstreamError:
+        return UpstreamError(self._upstream, error.code, error.message, error.data)
+
+    def _failure(self, reason: Reason, detail: str, *, sent: bool = True) -> UpstreamFailure:
+        return UpstreamFailure(self._upstream, reason, sent=sent, detail=detail)
+
+    def _counted(self, failure: UpstreamFailure) -> UpstreamFailure:
+        self._telemetry.failed(self._upstream, failure.reason)
+        return failure
+
+
+def _media_type(response: HttpResponse) -> str:
+    """Return the media type of a body, in lower case."""
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _finish(pieces: AsyncIterator[bytes]) -> None:
+    """Read the end of a stream after its answer, if it comes at once."""
+    with contextlib.suppress(TimeoutError, UpstreamFailure):
+        async with asyncio.timeout(FINISH_SECONDS):
+            for _ in range(FINISH_PIECES):
+                if await anext(pieces, None) is None:
+                    return
+
+
+async def _until_silent(response: HttpResponse) -> AsyncIterator[bytes]:
+    pieces = response.chunks()
+    while True:
+        try:
+            async with asyncio.timeout(LISTEN_IDLE_SECONDS):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            return
+        if piece is None:
+            return
+        yield piece
+
+
+def _is_of(notice: Notice, request_id: int) -> bool:
+    """Return whether a notification names our subscription, or none."""
+    meta = notice.params.get("_meta")
+    given = meta.get(META_SUBSCRIPTION_ID, request_id) if type(meta) is dict else request_id
+    return type(given) is int and given == request_id

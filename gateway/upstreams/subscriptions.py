@@ -1,0 +1,195 @@
+"""Listens to the changes that an upstream announces: of its lists, and of the resources that clients subscribe to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gateway.upstreams.failures import UpstreamError, UpstreamFailure
+from gateway.upstreams.listing import Discovered
+
+log = logging.getLogger(__name__)
+
+MAX_URIS: Final = 1_000
+"""How many resources of one upstream are subscribed to at once. Changes of further ones are not announced."""
+
+GATHER_SECONDS: Final = 0.05
+"""How long changed subscriptions are gathered before the upstream is asked again."""
+
+FIRST_RETRY_SECONDS: Final = 1.0
+LONGEST_RETRY_SECONDS: Final = 60.0
+STEADY_SECONDS: Final = 30.0
+"""A stream that stays open this long was a success, so the next one is opened again soon."""
+
+Notices: TypeAlias = AsyncIterator[tuple[str, dict[str, Any]]]
+Listen: TypeAlias = Callable[[dict[str, Any]], AbstractAsyncContextManager[Notices]]
+"""Opens a `subscriptions/listen` stream with a filter. Entering it ends with the upstream's acknowledgement."""
+
+_LISTS: Final = ("tools", "prompts", "resources")
+_LIST_CHANGED: Final = frozenset(f"notifications/{name}/list_changed" for name in _LISTS)
+_UPDATED: Final = "notifications/resources/updated"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    wanted: dict[str, Any]
+    task: asyncio.Task[None]
+
+
+class Subscriptions:
+    """Keeps one `subscriptions/listen` stream to an upstream open (MCP 2026-07-28, "Subscriptions").
+
+    If the stream breaks, it is opened again, with pauses that grow. Then everything may have changed meanwhile, so all
+    of it is announced. To change what it listens for, a new stream is opened before the old one ends, so that nothing
+    is missed.
+
+    Args:
+        upstream: its name, for the log.
+        listen: opens a stream.
+        lists_changed: called when a list may have changed.
+        updated: called with the upstream's own URI of a resource that may have changed.
+    """
+
+    def __init__(
+        self, upstream: str, listen: Listen, lists_changed: Callable[[], None], updated: Callable[[str], None]
+    ) -> None:
+        self._upstream = upstream
+        self._listen = listen
+        self._lists_changed = lists_changed
+        self._updated = updated
+        self._discovered = Discovered()
+        self._uris: Counter[str] = Counter()
+        self._look_again = asyncio.Event()
+        self._streams: set[asyncio.Task[None]] = set()
+        self._has_missed = False
+        self.is_listening = False
+
+    def discovered(self, discovered: Discovered) -> None:
+        """Take note of what the upstream can announce."""
+        if discovered.capabilities != self._discovered.capabilities:
+            self._look_again.set()
+        self._discovered = discovered
+
+    def watch(self, uri: str) -> None:
+        """Listen for changes of a resource, by the upstream's own URI, until as many calls of `unwatch`."""
+        self._uris[uri] += 1
+        if self._uris[uri] == 1:
+            self._look_again.set()
+
+    def unwatch(self, uri: str) -> None:
+        """Undo one `watch`."""
+        self._uris[uri] -= 1
+        if self._uris[uri] <= 0:
+            del self._uris[uri]
+            self._look_again.set()
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        current: _Stream | None = None
+        pause = FIRST_RETRY_SECONDS
+        loop = asyncio.get_running_loop()
+        opened_at = loop.time()
+        try:
+            while True:
+                self._look_again.clear()
+                wanted = self._wanted()
+                if current is not None and current.task.done():
+                    self.is_listening = False
+                    self._has_missed = True
+                    if loop.time() - opened_at >= STEADY_SECONDS:
+                        pause = FIRST_RETRY_SECONDS
+                    current = None
+                    await self._rest(pause)
+                    pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+                elif not wanted:
+                    current = await self._replace(current, None)
+                    self.is_listening = False
+                    await self._look_again.wait()
+                elif current is None or current.wanted != wanted:
+                    newer = await self._open(wanted)
+                    if newer is None:
+                        await self._rest(pause)
+                        pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+                    else:
+                        current, opened_at = await self._replace(current, newer), loop.time()
+                        self.is_listening = True
+                        self._catch_up()
+                else:
+                    await self._news(current)
+        finally:
+            for task in self._streams:
+                task.cancel()
+            if self._streams:
+                await asyncio.wait(self._streams)
+
+    def _wanted(self) -> dict[str, Any]:
+        """Return the filter to listen with; it is empty if there is nothing to listen for."""
+        offers = self._discovered.offers
+        wanted: dict[str, Any] = {f"{name}ListChanged": True for name in _LISTS if offers(name, "listChanged")}
+        if self._uris and offers("resources", "subscribe"):
+            wanted["resourceSubscriptions"] = sorted(self._uris)[:MAX_URIS]
+        return wanted
+
+    async def _open(self, wanted: dict[str, Any]) -> _Stream | None:
+        """Open a stream; return None if the upstream does not acknowledge it."""
+        opened = asyncio.Event()
+        task = asyncio.create_task(self._receive(wanted, opened))
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+        waiting = asyncio.create_task(opened.wait())
+        try:
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        return _Stream(wanted, task) if opened.is_set() else None
+
+    async def _replace(self, older: _Stream | None, newer: _Stream | None) -> _Stream | None:
+        if older is not None:
+            older.task.cancel()
+            await asyncio.wait({older.task})
+        return newer
+
+    async def _receive(self, wanted: dict[str, Any], opened: asyncio.Event) -> None:
+        try:
+            async with self._listen(wanted) as notices:
+                opened.set()
+                async for method, params in notices:
+                    self._take(method, params)
+        except (UpstreamFailure, UpstreamError) as failure:
+            log.debug("stream of changes ended", extra={"upstream": self._upstream, "reason": str(failure)})
+
+    def _take(self, method: str, params: dict[str, Any]) -> None:
+        if method in _LIST_CHANGED:
+            self._lists_changed()
+        elif method == _UPDATED:
+            uri = params.get("uri")
+            if isinstance(uri, str) and uri in self._uris:
+                self._updated(uri)
+
+    def _catch_up(self) -> None:
+        """Announce everything, if changes may have been missed."""
+        if self._has_missed:
+            self._has_missed = False
+            self._lists_changed()
+            for uri in list(self._uris):
+                self._updated(uri)
+
+    async def _news(self, current: _Stream) -> None:
+        """Wait until there is something else to listen for, or the stream has ended."""
+        looking = asyncio.create_task(self._look_again.wait())
+        try:
+            await asyncio.wait({looking, current.task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            looking.cancel()
+        if self._look_again.is_set():
+            await asyncio.sleep(GATHER_SECONDS)
+
+    async def _rest(self, seconds: float) -> None:
+        """Pause before the next attempt. Random pauses keep replicas from returning all at once."""
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret

@@ -1,0 +1,73 @@
+"""Reads the file of upstreams again when it changes, and logs what it says that operators should know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from gateway.runtime.file_watcher import POLL_SECONDS, FileWatcher
+from gateway.upstreams.definition import UpstreamFile
+from gateway.upstreams.reading import UpstreamReader
+
+log = logging.getLogger(__name__)
+
+SETTING = "GATEWAY_UPSTREAMS"
+
+
+class UpstreamWatcher:
+    """Watches a file of upstreams and the files that it refers to.
+
+    A change that cannot be used is logged, and the current upstreams stay in use.
+
+    Args:
+        reader: reads the file; it has read it once already.
+        current: what the file said when it was read.
+        take: called on the event loop with what the file says now, if that differs from before.
+        poll_seconds: the time between two looks.
+    """
+
+    def __init__(
+        self,
+        reader: UpstreamReader,
+        current: UpstreamFile,
+        take: Callable[[UpstreamFile], None],
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._current = current
+        self._take = take
+        self._watcher = FileWatcher(
+            SETTING,
+            reader.path,
+            reader.parse,
+            self._changed,
+            poll_seconds,
+            also=lambda: reader.files,
+            refusal="file of upstreams rejected; the current upstreams stay in use",
+        )
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Watch while the context is open."""
+        return self._watcher.running()
+
+    async def look(self) -> None:
+        """Look at the files once. A change counts when two looks agree."""
+        await self._watcher.look()
+
+    def _changed(self, found: UpstreamFile) -> None:
+        if found == self._current:
+            return
+        self._current = found
+        log_file(found)
+        self._take(found)
+
+
+def log_file(found: UpstreamFile) -> None:
+    """Log which entries of a file are not served, each with the reason, and what else has no effect."""
+    for entry in found.not_served:
+        log.warning(
+            "upstream not served",
+            extra={"upstream": entry.name, "transport": entry.transport, "reason": entry.reason},
+        )
+    for note in found.notes:
+        log.info("file of upstreams", extra={"note": note})

@@ -1,0 +1,134 @@
+"""Questions of upstreams: read exactly, within limits, and only those that servers may ask."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.engine.keys import check_key
+from gateway.protocol.upstream.asking import (
+    MAX_CARRIED_BYTES,
+    MAX_QUESTIONS,
+    MAX_TASK_BYTES,
+    Asked,
+    Misasked,
+    input_required,
+    wire_keys,
+)
+
+FORM = {
+    "method": "elicitation/create",
+    "params": {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}, "future": [1]},
+}
+KEYS = st.one_of(st.text(max_size=20), st.sampled_from(["k1", "k2", "k3", "", "a~b", "\n", "x" * 201]))
+
+
+def asked(result: dict[str, Any], **options: Any) -> Asked:
+    found = input_required({"resultType": "input_required", **result}, **options)
+    assert found is not None
+    return found
+
+
+def refusal(result: dict[str, Any], **options: Any) -> Misasked:
+    with pytest.raises(Misasked) as caught:
+        asked(result, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("result", [{}, {"resultType": "complete", "requestState": "x"}, {"content": []}])
+def test_a_final_result_asks_nothing(result: dict[str, Any]) -> None:
+    assert input_required(result) is None
+
+
+def test_questions_are_read_in_order_with_everything_in_them() -> None:
+    found = asked({"inputRequests": {"b": FORM, "a": {"method": "roots/list"}}})
+    assert [(question.key, question.method) for question in found.questions] == [
+        ("b", "elicitation/create"),
+        ("a", "roots/list"),
+    ]
+    assert found.questions[0].params == FORM["params"]
+    assert found.questions[1].params == {}
+
+
+@pytest.mark.parametrize("state", ["", "x", "é\u0000\u2028", " \n"])
+def test_a_state_is_read_to_the_byte(state: str) -> None:
+    assert asked({"inputRequests": {"a": FORM}, "requestState": state}).state == state
+
+
+def test_no_state_is_not_an_empty_state() -> None:
+    assert asked({"inputRequests": {"a": FORM}}).state is None
+    assert asked({"requestState": ""}) == Asked((), "")
+
+
+@given(st.lists(KEYS, unique=True, max_size=20))
+def test_every_key_gets_one_of_its_own_that_clients_accept(keys: list[str]) -> None:
+    wire = wire_keys(dict.fromkeys(keys))
+    assert list(wire) == keys
+    assert len(set(wire.values())) == len(keys)
+    for key, told in wire.items():
+        check_key(told)
+        assert told == key or told.startswith("k")
+
+
+def test_a_made_up_key_avoids_the_keys_of_the_upstream() -> None:
+    assert wire_keys({"": 0, "k1": 0, "~": 0}) == {"": "k2", "k1": "k1", "~": "k3"}
+
+
+def test_reserved_members_of_a_questions_meta_are_dropped() -> None:
+    params = {**FORM["params"], "_meta": {"io.modelcontextprotocol/related-task": {}, "own": 1}}  # type: ignore[dict-item]
+    found = asked({"inputRequests": {"a": {"method": "elicitation/create", "params": params}}})
+    assert found.questions[0].params["_meta"] == {"own": 1}
+
+
+@pytest.mark.parametrize("method", ["tools/call", "ping", "completion/complete", "notifications/progress"])
+def test_other_methods_are_refused(method: str) -> None:
+    assert refusal({"inputRequests": {"a": {"method": method, "params": {}}}}).refused == method
+
+
+def test_a_large_state_is_refused_except_in_a_task() -> None:
+    result = {"requestState": "x" * (MAX_CARRIED_BYTES + 1)}
+    assert refusal(result).too_large
+    assert asked(result, max_bytes=MAX_TASK_BYTES).state == result["requestState"]
+    assert refusal({"requestState": "x" * (MAX_TASK_BYTES + 1)}, max_bytes=MAX_TASK_BYTES).too_large
+
+
+def test_the_limit_of_a_state_is_in_bytes() -> None:
+    assert asked({"requestState": "x" * MAX_CARRIED_BYTES}).state
+    assert refusal({"requestState": "é" * (MAX_CARRIED_BYTES // 2 + 1)}).too_large
+
+
+def test_large_questions_are_refused() -> None:
+    params = {"message": "x" * MAX_CARRIED_BYTES, "requestedSchema": {}}
+    assert refusal({"inputRequests": {"a": {"method": "elicitation/create", "params": params}}}).too_large
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        {"inputRequests": {}},
+        {"inputRequests": []},
+        {"inputRequests": {"a": 1}},
+        {"inputRequests": {"a": {"method": "elicitation/create", "params": []}}},
+        {"inputRequests": {"a": {"method": "elicitation/create"}}},
+        {"inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "a"}}}},
+        {"inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "a", "mode": "url"}}}},
+        {"inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "a", "mode": "x"}}}},
+        {"inputRequests": {"a": {"method": "sampling/createMessage", "params": {"messages": []}}}},
+        {"requestState": 7},
+        {"resultType": "task", "requestState": "x"},
+        {"inputRequests": {str(number): FORM for number in range(MAX_QUESTIONS + 1)}},
+    ],
+)
+def test_what_no_client_could_answer_is_refused(result: dict[str, Any]) -> None:
+    assert str(refusal(result))
+
+
+@given(st.dictionaries(KEYS, st.one_of(st.none(), st.text(), st.fixed_dictionaries({"method": st.text()})), max_size=5))
+def test_requests_of_any_shape_are_read_or_refused(requests: dict[str, Any]) -> None:
+    with contextlib.suppress(Misasked):
+        asked({"inputRequests": requests})

@@ -1,0 +1,214 @@
+"""Entries of upstreams' lists: repaired or left out, so that no upstream can spoil a list for all others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import Prompt, Resource, ResourceTemplate, Tool
+
+from gateway.protocol.upstream.cleaning import clean_line, clean_text, clipped, is_reserved
+from gateway.protocol.upstream.entries import (
+    MAX_DESCRIPTION_BYTES,
+    MAX_ENTRY_DEPTH,
+    MAX_NAME_LENGTH,
+    MAX_SCHEMA_BYTES,
+    Dropped,
+    Entry,
+    Kind,
+    clean_entry,
+)
+
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "description": "a\x1b[2J"}}}
+TOOL = {"name": "search", "inputSchema": SCHEMA}
+RAW: dict[Kind, dict[str, Any]] = {
+    "tools": TOOL,
+    "prompts": {"name": "greet", "arguments": [{"name": "who", "required": True}]},
+    "resources": {"uri": "file:///a", "name": "a"},
+    "templates": {"uriTemplate": "file:///{id}", "name": "a"},
+}
+ALIEN: dict[Kind, set[str]] = {
+    "tools": {"mimeType"},
+    "prompts": {"mimeType", "outputSchema"},
+    "resources": {"outputSchema"},
+    "templates": {"outputSchema"},
+}
+"""Members that the protocol does not have there, so clients ignore them."""
+MODELS: dict[Kind, Any] = {"tools": Tool, "prompts": Prompt, "resources": Resource, "templates": ResourceTemplate}
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=20)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=10), inner, max_size=4)),
+    max_leaves=12,
+)
+MEMBERS = ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta", "execution",
+           "arguments", "uri", "uriTemplate", "mimeType", "size"]  # fmt: skip
+
+
+def cleaned(kind: Kind, raw: Any) -> Entry:
+    entry = clean_entry(kind, "docs", raw)
+    assert isinstance(entry, Entry), entry
+    return entry
+
+
+def reason(kind: Kind, raw: Any) -> str:
+    dropped = clean_entry(kind, "docs", raw)
+    assert isinstance(dropped, Dropped)
+    return dropped.reason
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_an_entry_gets_the_prefix_and_keeps_what_we_do_not_know(kind: Kind) -> None:
+    entry = cleaned(kind, {**RAW[kind], "unknown": {"a": 1}})
+    assert entry.entry["unknown"] == {"a": 1}
+    assert entry.own in RAW[kind].values()
+    assert entry.exposed in entry.entry.values()
+    assert entry.exposed.startswith(("docs__", "docs+"))
+
+
+@given(st.sampled_from(list(RAW)), st.dictionaries(st.sampled_from(MEMBERS), JSON, max_size=6))
+def test_whatever_an_upstream_lists_is_valid_for_clients_or_dropped(kind: Kind, wrong: dict[str, Any]) -> None:
+    entry = clean_entry(kind, "docs", {**RAW[kind], **wrong})
+    if isinstance(entry, Dropped):
+        assert entry.reason
+    else:
+        msgspec.json.encode(entry.entry)
+
+
+@given(st.sampled_from(list(RAW)), JSON)
+def test_an_entry_that_is_any_json_value_never_raises(kind: Kind, raw: Any) -> None:
+    assert isinstance(clean_entry(kind, "docs", raw), Entry | Dropped)
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_optional_members_of_a_wrong_type_are_left_out(kind: Kind) -> None:
+    wrong = dict.fromkeys(("title", "description", "icons", "annotations", "_meta", "mimeType", "outputSchema"), 7)
+    entry = cleaned(kind, {**RAW[kind], **wrong}).entry
+    assert entry.keys() & wrong.keys() <= ALIEN[kind]
+    MODELS[kind].model_validate(entry)
+
+
+def test_the_schema_of_a_tool_stays_as_it_is() -> None:
+    assert cleaned("tools", TOOL).entry["inputSchema"] == SCHEMA
+
+
+def test_control_characters_disappear_from_texts() -> None:
+    raw = {**TOOL, "title": "a\x1b[2J\nb", "description": "a\x00\r\nb\x9bc\td", "annotations": {"title": "x\x07y"}}
+    entry = cleaned("tools", raw).entry
+    assert entry["title"] == "a[2J b"
+    assert entry["description"] == "a\nbc\td"
+    assert entry["annotations"] == {"title": "xy"}
+
+
+def test_a_long_description_ends_early_between_two_characters() -> None:
+    entry = cleaned("tools", {**TOOL, "description": "a" + "é" * MAX_DESCRIPTION_BYTES})
+    size = len(entry.entry["description"].encode())
+    assert MAX_DESCRIPTION_BYTES - 2 < size <= MAX_DESCRIPTION_BYTES
+
+
+@pytest.mark.parametrize("member", ["inputSchema", "outputSchema"])
+def test_a_tool_with_a_large_schema_is_dropped(member: str) -> None:
+    large = {"type": "object", "description": "x" * MAX_SCHEMA_BYTES}
+    assert f"has an {member} of 6" in reason("tools", {**TOOL, member: large})
+
+
+def test_reserved_members_of_meta_are_dropped() -> None:
+    meta = {"io.modelcontextprotocol/serverInfo": {}, "tools.mcp.com/a": 1, "traceparent": "x", "com.example/a": 2}
+    assert cleaned("tools", {**TOOL, "_meta": meta}).entry["_meta"] == {"com.example/a": 2}
+    assert "_meta" not in cleaned("tools", {**TOOL, "_meta": {"mcp.dev/a": 1}}).entry
+
+
+def test_the_page_of_an_app_gets_the_prefix() -> None:
+    meta = {"ui": {"resourceUri": "ui://app/a", "visibility": ["model"]}, "ui/resourceUri": "ui://app/a"}
+    assert cleaned("tools", {**TOOL, "_meta": meta}).entry["_meta"] == {
+        "ui": {"resourceUri": "ui://docs.app/a", "visibility": ["model"]},
+        "ui/resourceUri": "ui://docs.app/a",
+    }
+
+
+def test_a_tool_keeps_nothing_about_tasks_of_its_upstream() -> None:
+    assert "execution" not in cleaned("tools", {**TOOL, "execution": {"taskSupport": "required"}}).entry
+
+
+def test_arguments_in_headers_are_found() -> None:
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    (header,) = cleaned("tools", {**TOOL, "inputSchema": schema}).param_headers
+    assert (header.name, header.path) == ("Mcp-Param-Region", ("region",))
+
+
+def test_a_tool_with_an_invalid_header_annotation_is_dropped() -> None:
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "a b\x1b"}}}
+    why = reason("tools", {**TOOL, "inputSchema": schema})
+    assert why.startswith("has an x-mcp-header that breaks the rules: ")
+    assert why.isprintable()
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    raw = json.loads('{"name": "a", "description": "x\\ud800", "inputSchema": {"type": "object", "title": "\\udfff"}}')
+    entry = cleaned("tools", raw).entry
+    assert entry["description"] == "x\ufffd"
+    assert entry["inputSchema"]["title"] == "\ufffd"
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_an_entry_may_nest_to_a_limit() -> None:
+    cleaned("prompts", {"name": "a", "x": deep(MAX_ENTRY_DEPTH - 1)})
+    assert "nests deeper" in reason("prompts", {"name": "a", "x": deep(MAX_ENTRY_DEPTH)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "why"),
+    [
+        ("tools", [], "is not an object"),
+        ("tools", {}, "has no name"),
+        ("tools", {**TOOL, "name": "a" * 5000}, f"has a name of 5000 characters; the limit is {MAX_NAME_LENGTH}"),
+        ("tools", {"name": "a"}, "has no inputSchema"),
+        ("tools", {"name": "a", "inputSchema": {"type": "string"}}, "has an inputSchema whose type is not object"),
+        ("tools", {**TOOL, "x": "y" * 300_000}, "has 300120 bytes; the limit is 262144"),
+        ("prompts", {"name": "a", "arguments": [{}]}, "has an argument without a name"),
+        ("resources", {"uri": "a:b"}, "has no name"),
+        ("resources", {"uri": "a:" + "b" * 9000, "name": "a"}, "has a uri of 9002 characters; the limit is 8192"),
+        ("templates", {"name": "a"}, "has no uriTemplate"),
+    ],
+)
+def test_an_entry_that_cannot_be_served_says_why(kind: Kind, raw: Any, why: str) -> None:
+    assert reason(kind, raw) == why
+
+
+def test_a_dropped_entry_is_named_in_a_short_printable_text() -> None:
+    dropped = clean_entry("tools", "docs", {"name": "a\x1b" + "b" * 5000})
+    assert isinstance(dropped, Dropped)
+    assert dropped.name == "a" + "b" * 79 + "…"
+
+
+@given(st.text())
+def test_clean_texts_have_no_control_characters(text: str) -> None:
+    assert all(character in "\n\t" or ord(character) >= 32 for character in clean_text(text))
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in clean_line(text))
+
+
+@given(st.text(), st.integers(0, 50))
+def test_a_clipped_text_is_a_start_of_the_text_within_the_limit(text: str, limit: int) -> None:
+    start = clipped(text, limit)
+    assert text.startswith(start)
+    assert len(start.encode()) <= limit
+
+
+@pytest.mark.parametrize("name", ["io.modelcontextprotocol/x", "MCP.dev/x", "dev.mcp/", "progressToken", "baggage"])
+def test_names_of_the_protocol_are_reserved(name: str) -> None:
+    assert is_reserved(name)
+
+
+@pytest.mark.parametrize("name", ["a", "com.example.mcp/x", "mcp", "example.com/mcp", "ui", "ui/resourceUri"])
+def test_other_names_are_not_reserved(name: str) -> None:
+    assert not is_reserved(name)

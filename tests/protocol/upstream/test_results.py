@@ -1,0 +1,95 @@
+"""Results of upstreams: URIs that clients may send back get the prefix, everything else passes."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.protocol.upstream.results import Misshapen, rewrite_result
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=20)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=10), inner, max_size=4)),
+    max_leaves=12,
+)
+METHODS = ["tools/call", "prompts/get", "resources/read"]
+
+CALL: dict[str, Any] = {
+    "resultType": "complete",
+    "content": [
+        {"type": "text", "text": "see file:///a", "_meta": {"mcp.dev/x": 1, "own": 2}},
+        {"type": "resource_link", "uri": "file:///a", "name": "a"},
+        {"type": "resource", "resource": {"uri": "ui://app/a", "text": "<html>", "_meta": {"ui": {"csp": {}}}}},
+        {"type": "hologram", "uri": "file:///a"},
+    ],
+    "structuredContent": {"uri": "file:///a"},
+    "isError": False,
+    "future": [1, {"uri": "file:///a"}],
+    "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "x"}, "com.example/a": 1},
+}
+
+
+def test_links_and_embedded_resources_get_the_prefix_and_nothing_else_changes() -> None:
+    before = copy.deepcopy(CALL)
+    assert rewrite_result("tools/call", "docs", CALL) == {
+        "content": [
+            {"type": "text", "text": "see file:///a", "_meta": {"own": 2}},
+            {"type": "resource_link", "uri": "docs+file:///a", "name": "a"},
+            {
+                "type": "resource",
+                "resource": {"uri": "ui://docs.app/a", "text": "<html>", "_meta": {"ui": {"csp": {}}}},
+            },
+            {"type": "hologram", "uri": "file:///a"},
+        ],
+        "structuredContent": {"uri": "file:///a"},
+        "isError": False,
+        "future": [1, {"uri": "file:///a"}],
+        "_meta": {"com.example/a": 1},
+    }
+    assert before == CALL
+
+
+def test_the_contents_of_a_read_resource_get_the_prefix() -> None:
+    result = {"contents": [{"uri": "file:///a", "text": "a"}, {"uri": "notes", "blob": ""}], "ttlMs": 5}
+    assert rewrite_result("resources/read", "docs", result) == {
+        "contents": [{"uri": "docs+file:///a", "text": "a"}, {"uri": "docs+x:notes", "blob": ""}],
+        "ttlMs": 5,
+    }
+
+
+def test_resources_in_the_messages_of_a_prompt_get_the_prefix() -> None:
+    link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+    result = {"messages": [{"role": "user", "content": link}], "description": "d"}
+    assert rewrite_result("prompts/get", "docs", result) == {
+        "messages": [{"role": "user", "content": {**link, "uri": "docs+file:///a"}}],
+        "description": "d",
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(result=st.dictionaries(st.sampled_from(["content", "messages", "contents", "_meta", "x"]), JSON, max_size=4))
+def test_a_result_of_any_shape_passes_or_is_misshapen(method: str, result: dict[str, Any]) -> None:
+    with contextlib.suppress(Misshapen):
+        rewrite_result(method, "docs", result)
+
+
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        ("tools/call", {}),
+        ("tools/call", {"content": {}}),
+        ("tools/call", {"content": ["text"]}),
+        ("tools/call", {"content": [{"type": "resource_link"}]}),
+        ("tools/call", {"content": [{"type": "resource"}]}),
+        ("prompts/get", {"messages": [{"role": "user"}]}),
+        ("resources/read", {"contents": [{"text": "a"}]}),
+    ],
+)
+def test_a_result_that_no_client_could_read_is_misshapen(method: str, result: dict[str, Any]) -> None:
+    with pytest.raises(Misshapen):
+        rewrite_result(method, "docs", result)

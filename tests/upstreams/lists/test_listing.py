@@ -1,0 +1,186 @@
+"""The lists of an upstream are read within limits, however it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.upstreams import listing
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.listing import Discovered, NeedsSession, discover, read_all, read_list
+
+RELEASED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
+
+
+def pages(*sizes: int, first: int = 0) -> list[dict[str, Any]]:
+    """Return pages of tools with these sizes, linked by cursors."""
+    made, number = [], first
+    for position, size in enumerate(sizes):
+        entries = [{"name": f"tool{number + offset}", "inputSchema": {}} for offset in range(size)]
+        number += size
+        more = {"nextCursor": f"page{position + 1}"} if position + 1 < len(sizes) else {}
+        made.append({"tools": entries, **more})
+    return made
+
+
+def answering(made: list[dict[str, Any]]) -> listing.Ask:
+    async def ask(_method: str, params: dict[str, Any]) -> Mapping[str, Any]:
+        return made[int(params.get("cursor", "page0").removeprefix("page"))]
+
+    return ask
+
+
+def always(answer: Callable[[str], Mapping[str, Any]]) -> listing.Ask:
+    async def ask(method: str, _params: dict[str, Any]) -> Mapping[str, Any]:
+        return answer(method)
+
+    return ask
+
+
+async def test_every_page_is_read_in_the_order_of_the_upstream() -> None:
+    entries, _ = await read_list("bugs", answering(pages(3, 2, 4)), "tools")
+    assert [entry["name"] for entry in entries] == [f"tool{number}" for number in range(9)]
+
+
+async def test_of_two_entries_with_one_name_the_first_one_counts() -> None:
+    made = pages(2)
+    made[0]["tools"].append({"name": "tool0", "description": "later"})
+    listed = await read_all("bugs", answering(made), Discovered({"tools": {}}))
+    assert [entry["name"] for entry in listed.lists["tools"]] == ["tool0", "tool1"]
+    assert "description" not in listed.lists["tools"][0]
+    assert listed.repeated == 1
+
+
+async def test_pages_that_never_end_are_refused() -> None:
+    with pytest.raises(UpstreamFailure) as refused:
+        await read_list("bugs", answering(pages(*[1] * (listing.MAX_PAGES + 1))), "tools")
+    assert refused.value.reason is Reason.TOO_LARGE
+
+
+async def test_as_many_pages_as_allowed_are_read() -> None:
+    entries, _ = await read_list("bugs", answering(pages(*[1] * listing.MAX_PAGES)), "tools")
+    assert len(entries) == listing.MAX_PAGES
+
+
+async def test_cursors_that_run_in_a_circle_are_refused() -> None:
+    made = pages(1, 1, 1)
+    made[2]["nextCursor"] = "page1"
+    with pytest.raises(UpstreamFailure) as refused:
+        await read_list("bugs", answering(made), "tools")
+    assert refused.value.reason is Reason.MALFORMED
+
+
+async def test_too_many_entries_are_refused() -> None:
+    with pytest.raises(UpstreamFailure) as refused:
+        await read_list("bugs", answering(pages(listing.MAX_ENTRIES, 1)), "tools")
+    assert refused.value.reason is Reason.TOO_LARGE
+
+
+async def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_BYTES", 1000)
+    with pytest.raises(UpstreamFailure) as refused:
+        await read_list("bugs", answering(pages(10, 10, 10)), "tools")
+    assert refused.value.reason is Reason.TOO_LARGE
+
+
+async def test_only_lists_that_the_upstream_has_are_read() -> None:
+    asked: list[str] = []
+
+    def answer(method: str) -> Mapping[str, Any]:
+        asked.append(method)
+        return {"tools": []}
+
+    await read_all("bugs", always(answer), Discovered({"tools": {}, "logging": {}}))
+    assert asked == ["tools/list"]
+
+
+async def test_resources_without_a_method_for_templates_have_none() -> None:
+    def answer(method: str) -> Mapping[str, Any]:
+        if method == "resources/templates/list":
+            raise UpstreamError("bugs", -32601, "Method not found")
+        return {"resources": [{"uri": "memo://a", "name": "a"}]}
+
+    listed = await read_all("bugs", always(answer), Discovered({"resources": {}}))
+    assert [entry["uri"] for entry in listed.lists["resources"]] == ["memo://a"]
+    assert listed.lists["resourceTemplates"] == ()
+
+
+async def test_the_shortest_time_to_live_counts_and_none_says_nothing() -> None:
+    made = pages(1, 1, 1)
+    made[0]["ttlMs"], made[1]["ttlMs"] = 9000, 3000
+    listed = await read_all("bugs", answering(made), Discovered({"tools": {}}))
+    assert listed.ttl_ms == 3000
+    made = pages(1)
+    made[0]["ttlMs"] = 0
+    assert (await read_all("bugs", answering(made), Discovered({"tools": {}}))).ttl_ms is None
+
+
+async def test_an_upstream_says_who_it_is() -> None:
+    about = {
+        **RELEASED,
+        "instructions": "Ask first.",
+        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "bugs", "version": "2"}},
+    }
+    found = await discover("bugs", always(lambda _method: about))
+    assert found.instructions == "Ask first."
+    assert found.server == {"name": "bugs", "version": "2"}
+    assert found.offers("tools", "listChanged")
+    assert not found.offers("prompts")
+
+
+@pytest.mark.parametrize("code", [-32601, -32022, -32600, -32000])
+async def test_a_server_without_discovery_needs_a_session(code: int) -> None:
+    def refuse(_method: str) -> Mapping[str, Any]:
+        raise UpstreamError("bugs", code, "no")
+
+    with pytest.raises(NeedsSession):
+        await discover("bugs", always(refuse))
+
+
+async def test_a_server_of_other_versions_needs_a_session() -> None:
+    with pytest.raises(NeedsSession):
+        await discover("bugs", always(lambda _method: {**RELEASED, "supportedVersions": ["2025-11-25"]}))
+
+
+async def test_a_server_that_cannot_be_reached_is_no_session_server() -> None:
+    def fail(_method: str) -> Mapping[str, Any]:
+        raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
+
+    with pytest.raises(UpstreamFailure) as failed:
+        await discover("bugs", always(fail))
+    assert failed.value.reason is Reason.UNREACHABLE
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+PAGE = st.fixed_dictionaries(
+    {},
+    optional={
+        "tools": JSON | st.lists(st.fixed_dictionaries({"name": JSON}), max_size=4),
+        "nextCursor": JSON,
+        "ttlMs": JSON,
+    },
+)
+
+
+@given(st.lists(PAGE, min_size=1, max_size=5))
+async def test_any_answer_is_read_or_refused_as_a_failure(made: list[dict[str, Any]]) -> None:
+    remaining = iter([*made, {"tools": []}])
+
+    async def ask(_method: str, _params: dict[str, Any]) -> Mapping[str, Any]:
+        return next(remaining, {"tools": []})
+
+    try:
+        entries, ttl = await read_list("bugs", ask, "tools")
+    except UpstreamFailure:
+        return
+    names = [entry["name"] for entry in entries]
+    assert len(set(names)) == len(names)
+    assert ttl is None or ttl > 0

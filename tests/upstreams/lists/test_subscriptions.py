@@ -1,0 +1,165 @@
+"""Changes that an upstream announces are noticed once, and none is missed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gateway.upstreams import subscriptions
+from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.listing import Discovered
+from gateway.upstreams.subscriptions import Notices, Subscriptions
+
+ALL = Discovered({"tools": {"listChanged": True}, "resources": {"subscribe": True}})
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "FIRST_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(subscriptions, "LONGEST_RETRY_SECONDS", 0.004)
+    monkeypatch.setattr(subscriptions, "GATHER_SECONDS", 0.0)
+
+
+class Upstream:
+    """The other end of the streams: records which were opened, and sends what tests want."""
+
+    def __init__(self) -> None:
+        self.filters: list[dict[str, Any]] = []
+        self.open: list[asyncio.Queue[tuple[str, dict[str, Any]] | None]] = []
+        self.most_open = 0
+        self.refusals = 0
+        self.moved = asyncio.Event()
+        self.events: asyncio.Queue[str] = asyncio.Queue()
+        self.subscriptions = Subscriptions(
+            "bugs", self.listen, lambda: self.events.put_nowait("lists"), self.events.put_nowait
+        )
+
+    @contextlib.asynccontextmanager
+    async def listen(self, wanted: dict[str, Any]) -> AsyncIterator[Notices]:
+        if self.refusals:
+            self.refusals -= 1
+            raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
+        queue: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
+
+        async def notices() -> Notices:
+            while (notice := await queue.get()) is not None:
+                yield notice
+
+        self.filters.append(wanted)
+        self.open.append(queue)
+        self.most_open = max(self.most_open, len(self.open))
+        self.moved.set()
+        try:
+            yield notices()
+        finally:
+            self.open.remove(queue)
+            self.moved.set()
+
+    async def opened(self, wanted: dict[str, Any]) -> None:
+        """Wait until the only stream is one with this filter."""
+        async with asyncio.timeout(5):
+            while not (self.filters and self.filters[-1] == wanted and len(self.open) == 1):
+                self.moved.clear()
+                await self.moved.wait()
+
+    async def event(self) -> str:
+        async with asyncio.timeout(5):
+            return await self.events.get()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.subscriptions.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+        assert not self.open
+
+
+@pytest.fixture
+def upstream() -> Upstream:
+    return Upstream()
+
+
+async def test_a_list_that_changes_is_noticed(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True})
+        upstream.open[0].put_nowait(("notifications/tools/list_changed", {}))
+        assert await upstream.event() == "lists"
+
+
+async def test_an_upstream_that_announces_nothing_is_not_asked(upstream: Upstream) -> None:
+    async with upstream.running():
+        upstream.subscriptions.discovered(Discovered({"tools": {}}))
+        upstream.subscriptions.watch("memo://a")
+        await asyncio.sleep(0.01)
+    assert not upstream.filters
+
+
+async def test_a_resource_is_subscribed_to_as_long_as_anybody_watches_it(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True})
+        upstream.subscriptions.watch("memo://a")
+        upstream.subscriptions.watch("memo://a")
+        watching = {"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]}
+        await upstream.opened(watching)
+        upstream.subscriptions.unwatch("memo://a")
+        upstream.open[0].put_nowait(("notifications/resources/updated", {"uri": "memo://a"}))
+        assert await upstream.event() == "memo://a"
+        upstream.subscriptions.unwatch("memo://a")
+        await upstream.opened({"toolsListChanged": True})
+    assert [each for each in upstream.filters if each == watching] == [watching]
+
+
+async def test_a_new_stream_opens_before_the_old_one_ends(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True})
+        upstream.subscriptions.watch("memo://a")
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]})
+    assert upstream.most_open == 2
+    assert upstream.events.empty()
+
+
+async def test_updates_that_nobody_asked_for_reach_nobody(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True})
+        for method, params in (
+            ("notifications/resources/updated", {"uri": "memo://other"}),
+            ("notifications/resources/updated", {"uri": ["memo://a"]}),
+            ("notifications/resources/updated", {}),
+            ("notifications/unknown", {}),
+            ("notifications/tools/list_changed", {}),
+        ):
+            upstream.open[0].put_nowait((method, params))
+        assert await upstream.event() == "lists"
+    assert upstream.events.empty()
+
+
+async def test_after_a_stream_broke_everything_counts_as_changed(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    upstream.subscriptions.watch("memo://a")
+    watching = {"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]}
+    async with upstream.running():
+        await upstream.opened(watching)
+        upstream.refusals = 3
+        upstream.open[0].put_nowait(None)
+        assert {await upstream.event(), await upstream.event()} == {"lists", "memo://a"}
+    assert upstream.filters == [watching, watching]
+    assert upstream.refusals == 0
+
+
+async def test_a_first_stream_that_opens_announces_nothing(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    upstream.refusals = 2
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True})
+    assert upstream.events.empty()
