@@ -40,7 +40,7 @@ def _stay() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """What a relay may know of the request that carries a leg.
+    """The part of a leg's request that a relay may use.
 
     Attributes:
         principal: the caller, or None if the caller is anonymous.

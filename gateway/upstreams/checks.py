@@ -19,6 +19,12 @@ def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iter
         file: the path of the file, for the lines.
     """
     for definition in found.definitions:
+        needs_store = any(rule.mode == "required" for rule in definition.task.values)
+        if needs_store and settings.redis_url is None and not settings.is_wrong("redis_url"):
+            yield (
+                f"{file}: {definition.name}: gateway.task: required needs a task store, but GATEWAY_REDIS_URL is not "
+                "set; set it, or use optional"
+            )
         if definition.credentials.kind != "token_exchange":
             continue
         start = f"{file}: {definition.name}: gateway.credentials: token_exchange"

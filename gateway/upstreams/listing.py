@@ -34,7 +34,7 @@ RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
     "sampling": {"tools": {}},
     "roots": {},
 }
-"""What is declared when lists are read, since servers hide tools from clients that lack something."""
+"""The capabilities to declare when lists are read: servers hide tools from clients that lack one."""
 
 GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
 """The gateway itself, for its own reading of lists."""
@@ -84,9 +84,13 @@ class NeedsSession(UpstreamFailure):
         super().__init__(upstream, Reason.NEEDS_SESSION, sent=True, detail=detail)
 
 
+class UnusableLists(UpstreamFailure):
+    """The upstream answered every request, but its lists make no sense or are too long. Nobody has counted it yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What an upstream says of itself (MCP 2026-07-28, "server/discover").
+    """The introduction of an upstream (MCP 2026-07-28, "server/discover").
 
     Attributes:
         capabilities: what it offers, by name.
@@ -272,8 +276,8 @@ class _Reading:
             raise self._malformed("a cursor is not a short text")
         return cursor
 
-    def _malformed(self, detail: str) -> UpstreamFailure:
-        return UpstreamFailure(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
+    def _malformed(self, detail: str) -> UnusableLists:
+        return UnusableLists(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
 
-    def _too_much(self, detail: str) -> UpstreamFailure:
-        return UpstreamFailure(self._upstream, Reason.TOO_LARGE, sent=True, detail=detail)
+    def _too_much(self, detail: str) -> UnusableLists:
+        return UnusableLists(self._upstream, Reason.TOO_LARGE, sent=True, detail=detail)

@@ -16,7 +16,7 @@ from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
-from gateway.upstreams.listing import GATEWAY, PAGE_SECONDS, Listed, NeedsSession, discover, read_all
+from gateway.upstreams.listing import GATEWAY, PAGE_SECONDS, Listed, NeedsSession, UnusableLists, discover, read_all
 from gateway.upstreams.part import PartMaker, count_of
 from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.subscriptions import Subscriptions
@@ -166,6 +166,8 @@ class Live:
             self._failed(problem.detail, "upstream not served: it speaks 2026-07-28 not at all, or only in sessions")
             return False
         except (UpstreamFailure, UpstreamError) as problem:
+            if isinstance(problem, UnusableLists):  # the client counts all other failures
+                self._telemetry.failed(name, problem.reason)
             self._failed(str(problem), "lists of an upstream cannot be read; those of before stay in use")
             return False
         self._telemetry.listed(name, succeeded=True)

@@ -322,7 +322,7 @@ def read_proxy(value: object, place: Place) -> str | None:
         parts = urlsplit(value) if isinstance(value, str) else None
         good = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        good = False
+        parts, good = None, False
     if not isinstance(value, str) or parts is None or not good or parts.path.strip("/") or parts.query or "#" in value:
         place.wrong(f"not valid; use the http or https URL of a proxy, or {ENVIRONMENT}")
         return None

@@ -13,6 +13,7 @@ from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedToo
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.errors import InternalError
+from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import Dropped, Entry, clean_entry
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_uri, upstream_uri
@@ -37,7 +38,7 @@ MAX_KNOWN: Final = 20_000
 """How many entries are remembered of an upstream that shows each caller others."""
 
 ENTRIES_AT_ONCE: Final = 25
-"""After how many entries other work may go on: cleaning them takes a few milliseconds."""
+"""After how many entries other work gets its turn: cleaning them takes a few milliseconds."""
 
 COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
@@ -73,12 +74,12 @@ class _Known:
 
 
 _Entries: TypeAlias = dict[tuple[Kind, str], _Known]
-"""What is served, by list and exposed name."""
+"""The served entries, by list and exposed name."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What a list contains, by exposed name, and what is left out of it."""
+    """The served entries of a list, by exposed name, and those that are left out."""
 
     served: dict[str, Served] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
@@ -256,7 +257,7 @@ class PartMaker:
         return choice.takes(own)
 
     async def _read(self, kind: Kind, raw: Entries, before: _Entries, known: _Entries) -> _Found:
-        """Clean and choose the entries of a list, and add them to `known`. Other work goes on meanwhile."""
+        """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
         found, definition = _Found(), self._definition
         for position, each in enumerate(raw):
             if position % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
@@ -267,6 +268,8 @@ class PartMaker:
                 continue
             if not self._serves(kind, entry.own):
                 continue
+            if oversteps(each):
+                self._telemetry.dropped(definition.name, "meta")
             if kind == "tools" and _has_changed(definition, each):
                 found.changed.append(entry.own)
                 if definition.pin == "refuse":

@@ -251,6 +251,8 @@ class StatelessClient:
             raise
         else:
             outcome = INPUT_REQUIRED if result.asks else "completed"
+            if result.overstepped:
+                self._telemetry.dropped(self._upstream, "meta")
             return result.value
         finally:
             self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)

@@ -71,8 +71,7 @@ class Catalogue:
         entry: returns the list entry of a tool, prompt or resource.
         tasks: the capability of clients that support tasks. Other clients do not see tools that run only as tasks. None
             shows these tools to everyone.
-        earlier: the catalogue of the same wire that this one replaces. What it made of parts that are still served is
-            used again.
+        earlier: the catalogue of the same wire that this one replaces. Entries and pages of unchanged parts are reused.
 
     Attributes:
         ttl_ms: how long clients may cache lists.

@@ -169,12 +169,12 @@ def test_a_part_without_prefix_serves_every_uri_that_no_other_part_has() -> None
 
 
 def test_a_hidden_template_matches_nothing() -> None:
-    hidden = relayed_resource("flat", "docs-a://{name}", scopes=["never"])
-    registry = local("a").arranged([Part("flat", "", templates={hidden.uri: hidden})])
-    found = registry.find_resource("docs-a://x")
-    assert found is not None
-    assert found[0].upstream == ""
-    assert list(registry.shares[1].entries("templates")) == []
+    shown, hidden = (relayed_resource(name, "one+docs://{name}") for name in ("flat", "one"))
+    flat = Part("flat", "", templates={shown.uri: shown})
+    registry = local("a").arranged([flat, Part("one", "one", templates={hidden.uri: hidden})])
+    assert list(registry.shares[2].entries("templates")) == []
+    assert found_by(registry, "one+docs://x") is None
+    assert found_by(registry.arranged(registry.parts[1:]), "one+docs://x") == ("one", hidden.uri)
 
 
 def test_continuing_a_call_needs_the_scopes_of_what_is_served_now() -> None:

@@ -381,6 +381,20 @@ async def test_a_relay_asks_in_a_task_under_the_servers_keys_and_records_them_by
     assert {requester.principal for requester in relay.requesters} == {ADA}
 
 
+async def test_a_relay_has_no_time_limit_in_a_task_either(host: AsyncioHost) -> None:
+    class Slow(Asking):
+        def bind(self, *_: Any) -> RelayFunction:
+            async def run(_leg: RelayLeg) -> dict[str, Any]:
+                await asyncio.sleep(0.05)
+                return {"content": []}
+
+            return run
+
+    hurried = AsyncioHost(0.01, "worker-2")
+    assert await run(relayed(Slow()), hurried) == Finished({"content": []})
+    hurried.close()
+
+
 async def test_a_relay_whose_slot_cannot_be_stored_ends_the_leg_with_that_error(host: AsyncioHost) -> None:
     with pytest.raises(LeaseLost):
         await run(relayed(Asking()), host, keeper=Keeper(lost=True))

@@ -148,6 +148,7 @@ async def test_only_what_has_no_answer_yet_is_asked_again(host: AsyncioHost) -> 
 async def test_an_answer_that_came_before_its_question_does_not_count(host: AsyncioHost) -> None:
     call = Call(asking({"k": form("1?")}, {"later": form("2?")}), host)
     assert asked(await call.leg({"k": number(9), "later": number(9)})) == ["k"]
+    assert call.journal.answers == {}
     assert asked(await call.leg({"k": number(1), "later": number(9), "1:k": number(9)})) == ["later"]
     assert asked(await call.leg({"k": number(9)})) == ["later"]
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import resource
 import time
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pytest
 
 from loadtest.cluster import Replica, wait_until
 from tests.upstreams.servers import hostile
-from tests.upstreams.servers.hostile import BROKEN_DISCOVERIES, CALLS, CONTROL, LISTS, LONG, SECRET, Hostile
+from tests.upstreams.servers.hostile import BROKEN_DISCOVERIES, CALLS, CONTROL, LISTS, SECRET, Hostile
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.site import META, Reply, Site, User, entry
 from tests.wires.draft.messages import call_params
@@ -34,11 +35,13 @@ class Fails:
         reason: the label of the metric.
         may_have_acted: whether the sentence must say that the upstream may have acted.
         requests: how often the upstream is asked.
+        dropped: the label of the metric that counts what was dropped.
     """
 
     reason: str
     may_have_acted: bool = True
     requests: int = 1
+    dropped: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,18 @@ OUTCOMES: Mapping[str, Fails | Passes] = {
     "endless_body": Fails("timed_out"),
     "endless_head": Fails("malformed"),
     "endless_comments": Fails("timed_out"),
-    "endless_notices": Fails("timed_out"),
+    "endless_notices": Fails("timed_out", dropped="log"),
     "cut": Fails("cut"),
     "not_http": Fails("malformed"),
-    "redirect": Fails("redirect"),
-    "redirect_307": Fails("redirect"),
-    "unauthorized": Fails("unauthorized"),
-    "forbidden": Fails("forbidden"),
-    "missing": Fails("not_found"),
+    "redirect": Fails("redirect", may_have_acted=False),
+    "redirect_307": Fails("redirect", may_have_acted=False),
+    "unauthorized": Fails("unauthorized", may_have_acted=False),
+    "forbidden": Fails("forbidden", may_have_acted=False),
+    "missing": Fails("not_found", may_have_acted=False),
     "failed": Fails("server_error"),
     "bad_gateway": Fails("server_error"),
     "unavailable": Fails("server_error", may_have_acted=False, requests=2),
-    "too_many": Fails("server_error"),
+    "too_many": Fails("busy", may_have_acted=False),
     "not_json": Fails("malformed"),
     "wrong_type": Fails("malformed"),
     "empty": Fails("malformed"),
@@ -107,7 +110,7 @@ OUTCOMES: Mapping[str, Fails | Passes] = {
     "asks_nothing": Fails("malformed"),
     "asks_no_object": Fails("malformed"),
     "asks_no_request": Fails("malformed"),
-    "asks_too_much": Fails("unasked"),
+    "asks_too_much": Fails("unasked", dropped="question"),
     "state_no_text": Fails("malformed"),
     "state_huge": Fails("too_large"),
     "asks_thousands": Fails("malformed"),
@@ -115,7 +118,7 @@ OUTCOMES: Mapping[str, Fails | Passes] = {
     "error_control": Passes(code=5),
     "error_no_code": Fails("malformed"),
     "error_no_object": Fails("malformed"),
-    "request_on_stream": Passes("asked anyway", dropped="question"),
+    "request_on_stream": Fails("unasked", dropped="question"),
     "two_responses": Passes("the first"),
     "other_response_first": Fails("wrong_id"),
 }
@@ -124,7 +127,7 @@ LIST_FAILURES: Mapping[str, str] = {
     "cursor_loop": "malformed",
     "endless_cursors": "too_large",
     "cursor_no_text": "malformed",
-    "cursor_huge": "too_large",
+    "cursor_huge": "malformed",
     "many_tools": "too_large",
     "list_duplicate_names": "malformed",
     "list_no_array": "malformed",
@@ -143,7 +146,7 @@ LIST_FAILURES: Mapping[str, str] = {
 SESSION_ONLY = ("discovery_missing", "discovery_no_versions", "discovery_other_version")
 """Modes of servers that do not say that they speak 2026-07-28."""
 DROPS: Mapping[str, str] = {
-    "long_name": "",
+    "long_name": "tool",
     "control_characters": "",
     "huge_description": "",
     "huge_schema": "tool",
@@ -202,7 +205,7 @@ def resident_mib(replica: Replica) -> float:
 
 
 def test_every_mode_has_an_expected_outcome() -> None:
-    assert OUTCOMES.keys() | {"asks_for_ever"} == CALLS.keys()
+    assert OUTCOMES.keys() | {"asks_endlessly"} == CALLS.keys()
     assert LIST_FAILURES.keys() | DROPS.keys() | {*SESSION_ONLY} == LISTS.keys() | BROKEN_DISCOVERIES.keys()
 
 
@@ -226,11 +229,13 @@ async def test_a_call_has_one_outcome_one_metric_and_no_effect_elsewhere(
         outcome = OUTCOMES[tool]
         if isinstance(outcome, Fails):
             _check_failure(reply, outcome)
-            assert changed == {("failures", outcome.reason): 1}
-            assert len(calls.asked) == asked + outcome.requests
+            assert changed[("failures", outcome.reason)] == 1
+            assert calls.asked[asked:].count(f"tools/call {tool}") == outcome.requests
         else:
             _check_result(reply, outcome)
-            assert changed.keys() == ({("dropped", outcome.dropped)} if outcome.dropped else set())
+        counted = {("dropped", outcome.dropped)} if outcome.dropped else set()
+        counted |= {("failures", outcome.reason)} if isinstance(outcome, Fails) else set()
+        assert changed.keys() == counted, "nothing else is counted"
         assert (await user.call("bad__echo")).text == "fine"
         assert (await user.call("good__echo", {"text": "still there"})).text == "still there"
     assert calls.followed == 0
@@ -248,7 +253,7 @@ def _check_result(reply: Reply, outcome: Passes) -> None:
     if outcome.code is not None:
         assert reply.error["code"] == outcome.code
         assert len(reply.error["message"]) <= 16_384
-        assert all(character.isprintable() for character in reply.error["message"])
+        assert not _controls(reply.error["message"])
         return
     assert reply.text == outcome.text
     assert not reply.result.get("isError")
@@ -256,6 +261,10 @@ def _check_result(reply: Reply, outcome: Passes) -> None:
     assert meta.get(f"{META}/serverInfo", {}).get("name") != SECRET
     assert "dev.mcp/own" not in meta
     assert meta.get("example.com/kept", 1) == 1
+
+
+def _controls(text: str) -> list[str]:
+    return [character for character in text if unicodedata.category(character) == "Cc" and character not in "\t\n"]
 
 
 def _counted(replica: Replica) -> dict[tuple[str, str], float]:
@@ -272,10 +281,10 @@ def _counted(replica: Replica) -> dict[tuple[str, str], float]:
     return failures | dropped
 
 
-async def test_an_upstream_that_hands_back_states_for_ever_keeps_no_leg_for_ever(site: Site, calls: Hostile) -> None:
+async def test_an_upstream_that_hands_back_states_endlessly_keeps_no_leg(site: Site, calls: Hostile) -> None:
     async with site.user() as user:
         asked = len(calls.asked)
-        reply = await user.send("tools/call", call_params("bad__asks_for_ever"))
+        reply = await user.send("tools/call", call_params("bad__asks_endlessly"))
     assert len(calls.asked) == asked + 4
     result = reply.result
     assert result["resultType"] == "input_required" or result["isError"]
@@ -338,9 +347,9 @@ async def _check_entries(mode: str, name: str, tools: Mapping[str, Mapping[str, 
         assert len(json.dumps(listed["inputSchema"])) <= 65_536
         assert SECRET not in json.dumps(listed)
         for word in ("name", "title", "description"):
-            assert all(character.isprintable() or character == "\n" for character in listed.get(word, ""))
+            assert not _controls(listed.get(word, ""))
     count = {
-        "long_name": 2,
+        "long_name": 1,
         "control_characters": 2,
         "huge_description": 1,
         "huge_schema": 1,
@@ -350,22 +359,18 @@ async def _check_entries(mode: str, name: str, tools: Mapping[str, Mapping[str, 
         "reserved_meta_in_an_entry": 1,
     }
     assert len(tools) == count.get(mode, len(tools))
-    if mode in {"long_name", "control_characters"}:
+    if mode == "control_characters":
         (renamed,) = tools.keys() - {f"{name}__echo"}
-        assert (await user.call(renamed)).text == "fine", "it is called by its own name"
+        assert (await user.call(renamed)).text == "fine"
     if mode == "reserved_meta_in_an_entry":
         assert tools[f"{name}__echo"]["_meta"] == {"example.com/kept": 1}
 
 
-async def test_the_upstreams_own_name_is_what_it_is_called_by(site: Site, lists: Mapping[str, Hostile]) -> None:
+async def test_a_tool_with_another_name_here_is_called_by_its_own(site: Site, lists: Mapping[str, Hostile]) -> None:
     async with site.user() as user:
-        for mode, own in {"long_name": LONG, "control_characters": CONTROL}.items():
-            name = mode.replace("_", "-")
-            (renamed,) = [
-                tool for tool in await user.names() if tool.startswith(f"{name}__") and tool != f"{name}__echo"
-            ]
-            await user.call(renamed)
-            assert f"tools/call {own}" in lists[mode].asked
+        (renamed,) = [name for name in await user.names() if name.startswith("control-characters__a")]
+        await user.call(renamed)
+    assert f"tools/call {CONTROL}" in lists["control_characters"].asked
 
 
 async def test_nothing_that_failed_follows_a_redirect_or_ends_the_replica(

@@ -1,9 +1,10 @@
-"""Relays of a server that does what a call tells it: the script of the other server is in the call's arguments."""
+"""Relays of a scripted server: the arguments of a call contain the script."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import CannotContinue, Overloaded, RpcError
 
 SCRIPTS: dict[str, dict[str, Any]] = {}
-"""What the server does for a prompt or a resource, by its name or URI."""
+"""The script for a prompt or a resource, by its name or URI."""
 
 FORM: dict[str, Any] = {
     "message": "Delete 3?",
@@ -46,7 +47,7 @@ RESULT: dict[str, Any] = {
     "_meta": {"com.example/x": 1, "io.modelcontextprotocol/serverInfo": {"name": "theirs", "version": "1"}},
 }
 PASSED_ON = {name: part for name, part in RESULT.items() if name not in ("resultType", "_meta")}
-"""What the client gets of it, besides `_meta`."""
+"""The members of it that the client gets, besides `_meta`."""
 
 HEARD: list[tuple[str, Requester]] = []
 """The legs of this process: the target, and who asked."""
@@ -55,8 +56,9 @@ HEARD: list[tuple[str, Requester]] = []
 class Play:
     """Runs the scripts.
 
-    A script may have `rounds` (each maps keys to questions), `logs` and `progress` in each leg, `waits_for` (a file),
-    `shed`, and then `error`, `cannot` or `result`. The result of a script with rounds has the answers of each.
+    A script may have `rounds` (each maps keys to questions), and `logs` and `progress` in each leg. It may wait for a
+    file (`waits_for`), and be shed in its first legs (`sheds`) with so much `ballast` in the slot. It ends with
+    `error`, `cannot` or `result`. Without these, the result has the answers of each round.
     """
 
     upstream = "bugs"
@@ -76,8 +78,8 @@ class Play:
             slot = leg.slot or {"round": 0}
             while "waits_for" in script and not Path(script["waits_for"]).exists():  # noqa: ASYNC110, ASYNC240
                 await asyncio.sleep(0.01)
-            if script.get("shed") and "shed" not in slot:
-                slot = {**slot, "shed": True}
+            if leg.journal.legs <= script.get("sheds", 0):
+                slot = {**slot, "ballast": os.urandom(script.get("ballast", 0))}
                 await leg.keep_slot(slot)
                 leg.shed_bare()
             return await finish(script, leg, slot)
@@ -111,7 +113,7 @@ async def finish(script: dict[str, Any], leg: RelayLeg, slot: dict[str, Any]) ->
 
 
 def told_by(result: dict[str, Any]) -> dict[str, Any]:
-    """Return what the server tells at the end of a script without a result of its own."""
+    """Return the report of a script without a result of its own."""
     (block,) = result["content"]
     told: dict[str, Any] = json.loads(block["text"])
     return told

@@ -183,6 +183,13 @@ def test_pages_are_made_again_when_the_cache_time_the_server_or_the_order_change
     assert old.page("tools", None, ADA)["ttlMs"] == 60_000
     hasty = catalogue(before.replaced(part("two", "ab", ttl_ms=3000)), earlier=old)
     assert hasty.page("tools", None, ADA)["ttlMs"] == 3000
+    long = Registry([]).arranged([part("one", shuffled(74)), part("two", "ab")])
+    read = catalogue(long)
+    pages(read)
+    hasty = catalogue(long.replaced(part("two", "ab", ttl_ms=3000)), earlier=read)
+    assert {page["ttlMs"] for page in pages(hasty)} == {3000}
+    moved = catalogue(long.arranged([part("zero", shuffled(37)), *long.parts]), earlier=read)
+    assert pages(moved) == pages(catalogue(moved.registry))
     turned = catalogue(before.arranged(reversed(parts)), earlier=old)
     assert names_on(pages(turned)) == ["two__a", "two__b", "one__a", "one__b"]
 
@@ -317,8 +324,10 @@ def seconds_of(told: Catalogue, count: int = 30) -> float:
 
 def test_a_list_of_ten_parts_takes_no_longer_than_a_local_one_of_the_same_size() -> None:
     names = shuffled(2500)
+    told = tool("any")(nothing).catalogue_entry()
+    alike = {field: value for field, value in told.items() if field != "name"}
     local = catalogue(Registry(tool(f"upstream__{name}")(nothing) for name in names), page_size=250)
-    parts = [part(f"up{at}", names[at::10], tool={"description": "Do nothing."}) for at in range(10)]
+    parts = [part(f"up{at}", names[at::10], tool=alike) for at in range(10)]
     relayed = catalogue(Registry([]).arranged(parts), page_size=250)
     assert len(pages(relayed)) == len(pages(local)) == 10
     assert seconds_of(relayed) < 1.5 * seconds_of(local)

@@ -1,4 +1,4 @@
-"""What upstreams add to each wire: lists, calls, completion, discovery and changes."""
+"""Upstreams on each wire: lists, calls, completion, discovery and changes."""
 
 from __future__ import annotations
 

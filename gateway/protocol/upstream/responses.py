@@ -14,7 +14,7 @@ import msgspec
 from gateway.errors import GatewayError, ParseError
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
 from gateway.protocol.strict_json import MAX_DEPTH, decode, encode
-from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved
+from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved, oversteps
 
 MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
 MAX_ERROR_DATA_BYTES: Final = 64 * 1024
@@ -45,10 +45,12 @@ class Result(msgspec.Struct, frozen=True):
     Attributes:
         value: the object.
         asks: whether it is an `InputRequiredResult`.
+        overstepped: whether there were such keys.
     """
 
     value: dict[str, Any]
     asks: bool
+    overstepped: bool = False
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
@@ -137,9 +139,10 @@ def _read_result(result: Any) -> Result:
     kind = result.get("resultType", COMPLETE)
     if kind not in (COMPLETE, INPUT_REQUIRED):
         raise Malformed("the result has an unknown resultType")
+    overstepped = oversteps(result)
     if "_meta" in result:
         drop_reserved(result)
-    return Result(result, kind == INPUT_REQUIRED)
+    return Result(result, kind == INPUT_REQUIRED, overstepped)
 
 
 def _read_error(message: dict[str, Any], request_id: RequestId) -> ErrorAnswer:

@@ -56,9 +56,10 @@ def test_a_result_that_asks_is_marked() -> None:
     assert result(resultType="input_required", requestState="s").asks
 
 
-def test_reserved_names_of_meta_are_dropped_and_others_stay() -> None:
+def test_reserved_names_of_meta_are_dropped_and_others_stay_with_the_name_of_the_server() -> None:
+    named = {"io.modelcontextprotocol/serverInfo": {"name": "x"}}
     meta = {
-        "io.modelcontextprotocol/serverInfo": {"name": "x"},
+        **named,
         "dev.mcp/own": 1,
         "modelcontextprotocol.io/task": 1,
         "traceparent": "00-1",
@@ -66,7 +67,10 @@ def test_reserved_names_of_meta_are_dropped_and_others_stay() -> None:
         "plain": 3,
     }
 
-    assert result(_meta=meta).value["_meta"] == {"com.example.mcp/kept": 2, "plain": 3}
+    answer = result(_meta=meta)
+    assert answer.value["_meta"] == {**named, "com.example.mcp/kept": 2, "plain": 3}
+    assert answer.overstepped
+    assert not result(_meta=named).overstepped
 
 
 @pytest.mark.parametrize("meta", [{"io.modelcontextprotocol/a": 1}, {}, [], 7, None])

@@ -146,7 +146,8 @@ async def test_an_endless_head_ends(hostiles_client: Asking) -> None:
 
 async def test_what_is_only_odd_is_passed_on(hostiles_client: Asking) -> None:
     assert (await hostiles_client.call("lone_surrogate"))["content"][0]["text"] == "a\ufffdb"
-    assert (await hostiles_client.call("reserved_meta"))["_meta"] == {"example.com/kept": 1}
+    meta = (await hostiles_client.call("reserved_meta"))["_meta"]
+    assert meta.keys() == {"io.modelcontextprotocol/serverInfo", "example.com/kept"}
     assert (await hostiles_client.call("two_responses"))["content"][0]["text"] == "the first"
 
 

@@ -37,7 +37,10 @@ async def test_lists_are_read_at_the_start(upstream: FakeUpstream) -> None:
     assert served.telemetry.entries == {"bugs": 2}
 
 
-async def test_many_announced_changes_are_read_once_and_served_once(upstream: FakeUpstream) -> None:
+async def test_many_announced_changes_are_read_once_and_served_once(
+    upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "COALESCE_SECONDS", 0.2)
     served = Served(definition_of(), upstream)
     async with served.running():
         await served.next_part()
@@ -45,9 +48,10 @@ async def test_many_announced_changes_are_read_once_and_served_once(upstream: Fa
         upstream.lists["tools"] = [tool("search")]
         for _ in range(20):
             upstream.tell("notifications/tools/list_changed")
+            await asyncio.sleep(0.001)
         part = await served.next_part()
         assert list(part.tools) == ["bugs__search"]
-        await asyncio.sleep(3 * live.COALESCE_SECONDS)
+        await asyncio.sleep(1.5 * live.COALESCE_SECONDS)
     assert upstream.count("tools/list") == 2
     assert served.parts.empty()
 

@@ -1,4 +1,4 @@
-"""What of an upstream's lists is served, and what can be called besides."""
+"""The part of an upstream has what its operator allows, and no more can be called."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def test_a_result_is_passed_on_whole_without_the_members_of_another_wire(u
 
 
 async def test_a_call_is_shed_with_its_state_alone(user: DraftClient) -> None:
-    wanted = call_params("bugs__play", {"shed": True, "result": RESULT})
+    wanted = call_params("bugs__play", {"sheds": 1, "result": RESULT})
     shed = await user.request("tools/call", wanted)
     assert set(shed) == {"requestState"}
     assert (await user.request("tools/call", wanted | shed))["content"] == RESULT["content"]

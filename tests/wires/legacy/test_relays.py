@@ -73,7 +73,7 @@ async def test_a_result_is_passed_on_whole_without_the_members_of_another_wire(u
 
 
 async def test_a_relay_cannot_shed_a_call_of_a_client_that_carries_no_state(user: DraftClient) -> None:
-    result = await user.call_tool("bugs__play", {"shed": True, "result": RESULT})
+    result = await user.call_tool("bugs__play", {"sheds": 1, "result": RESULT})
     assert result["content"] == RESULT["content"]
 
 

@@ -126,11 +126,31 @@ async def test_errors_of_the_server_are_passed_on(world: World) -> None:
 
 
 async def test_a_call_is_shed_without_a_question_and_goes_on_elsewhere(world: World) -> None:
-    script = {"shed": True, "result": RESULT}
+    script = {"sheds": 1, "result": RESULT}
     shed, done = await play(world, script, [{}])
     assert shed.result["resultType"] == "input_required"
     assert "inputRequests" not in shed.result
     assert done.result["resultType"] == "complete"
+
+
+async def test_a_call_that_is_too_large_to_be_shed_goes_on_where_it_is(world: World) -> None:
+    script = {"sheds": 9, "ballast": 1_000_000, "result": RESULT}
+    (done,) = await play(world, script, [])
+    assert done.result["content"] == RESULT["content"]
+    assert len(HEARD) == 2
+
+
+async def test_a_relay_may_take_longer_than_a_leg_of_our_own(server: Server, tmp_path: Path) -> None:
+    world = World(server.url, relays.__name__, leg_seconds=0.01)
+    gate = tmp_path / "gate"
+    HEARD.clear()
+    calling = asyncio.create_task(world.call("bugs__play", {"waits_for": str(gate), "result": RESULT}))
+    async with asyncio.timeout(20):
+        while not HEARD:  # noqa: ASYNC110 - the condition has no event
+            await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.05, gate.touch)
+    assert (await calling).result["content"] == RESULT["content"]
+    await world.close()
 
 
 async def test_what_a_client_cannot_be_asked_is_refused_with_what_it_lacks(world: World) -> None:
