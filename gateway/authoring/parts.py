@@ -208,7 +208,7 @@ class Share:
         return cls(part, hidden, {kind: _without(kind, part.entries(kind), gone) for kind in KINDS})
 
     def entries(self, kind: Kind) -> Mapping[str, Served]:
-        """Return what is served. It is the part's own mapping if nothing of this kind is hidden."""
+        """Return what is served. It is the part's own mapping if no entry of this kind is hidden."""
         return self._entries[kind]
 
 

@@ -78,7 +78,7 @@ class Registry:
     def arranged(self, parts: Iterable[Part]) -> Registry:
         """Return a registry with the same local functions, followed by these parts of upstreams.
 
-        What is hidden by an earlier part is listed in `hidden`.
+        `hidden` lists the entries that earlier parts hide.
         """
         other = copy.copy(self)
         other._arrange(parts)  # noqa: SLF001 - our own class
@@ -147,7 +147,7 @@ class Registry:
 
     @property
     def hidden(self) -> list[Hidden]:
-        """What is not served, because an earlier part has an entry of the same name."""
+        """The entries that are not served, because an earlier part has one of the same name."""
         return [entry for share in self.shares for entry in share.hidden]
 
     @property
@@ -169,7 +169,7 @@ class Registry:
 
     @property
     def instructions(self) -> str:
-        """What the upstreams say of their use, each under its prefix and cut to `MAX_INSTRUCTIONS_BYTES`."""
+        """The instructions of all upstreams, each under its prefix and cut to `MAX_INSTRUCTIONS_BYTES`."""
         return "\n\n".join(_instructions(part) for part in self.parts if part.instructions.strip())
 
     def offers(self, what: Offer) -> bool:

@@ -40,13 +40,14 @@ def _stay() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """What a relay may know of the request that carries a leg.
+    """The part of a leg's request that a relay may use.
 
     Attributes:
         principal: the caller, or None if the caller is anonymous.
         exchange: exchanges the caller's token, or None. Always None in a task.
         headers: the headers of the client's request; none in a task.
         capabilities: what the client declared.
+        meta: the `_meta` of the client's request; empty in a task.
         log_level: from which level on the client wants log messages, None if it wants none.
         wants_progress: whether the client wants progress.
         step_aside: gives up the request's place in flight, while something else works.
@@ -58,6 +59,7 @@ class Requester:
     exchange: Exchange | None = None
     headers: Headers = field(default_factory=lambda: Headers(()))
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
     log_level: str | None = None
     wants_progress: bool = False
     step_aside: Callable[[], None] = _stay
@@ -88,14 +90,12 @@ class Relayed(Served):
     """The common part of all relays.
 
     Attributes:
-        upstream: the name of the other server.
         listed: whether a list has it.
     """
 
     _DROPPED = frozenset({"resultType"})
     """Members of a result that each wire writes itself."""
 
-    upstream: str
     listed: bool
     _relay: Relay
     _entry: Mapping[str, Any]

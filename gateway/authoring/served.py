@@ -68,13 +68,14 @@ class Served(Generic[P, R_co]):
         migrations: for checkpoints: version → (next version, function).
         place: where the function is defined, as `file:line`.
         hides: an earlier entry of the same module that this one hides, because their functions have one name.
-        upstream: the name of the upstream that serves it, "" for an author's function.
+        upstream: the name of the other server that a relay belongs to; "" for everything of our own.
 
     Raises:
         AuthoringError: the function or an option breaks a rule of the authoring API.
     """
 
     KIND: ClassVar[str]
+
     upstream: str = ""
 
     def __init__(

@@ -102,7 +102,7 @@ class Call:
         order: the task that the call becomes if it can, None if its client does not support tasks.
         conversation: holds the journal if the client does not carry it; None if it does.
         forwarded_id: see `gateway.wires.ports.Client.forwarded_id`.
-        requester: what a relay may know of the request; None if `served` is no relay.
+        requester: the part of the request that a relay may use; None if `served` is not a relay.
     """
 
     __slots__ = (
@@ -242,6 +242,7 @@ class CallRunner:
             outcome=outcome,
             seconds=seconds,
             task=leg.task_id,
+            upstream=call.served.upstream,
         )
 
 

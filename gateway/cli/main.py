@@ -25,6 +25,7 @@ from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 
 if TYPE_CHECKING:
+    from gateway.settings.model import Settings
     from gateway.upstreams.definition import UpstreamFile
 
 EXIT_CONFIGURATION: Final = 2
@@ -97,6 +98,7 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     _add_keys(commands)
     _add_token(commands)
     _add_tools(commands)
+    _add_upstreams(commands)
     _add_check(commands)
     _add_completion(commands)
     _add_size(commands, with_options=list(command) == ["size"])
@@ -261,6 +263,41 @@ def _add_tools(commands: _Commands) -> None:
     parser.set_defaults(run=_tools)
 
 
+def _add_upstreams(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "upstreams",
+        help="list, pin and test other MCP servers",
+        description="Connect to each upstream of GATEWAY_UPSTREAMS, and list its tools, prompts and resources.",
+        epilog="Exit codes: 0 all of them answer, 1 one does not, 2 the file is wrong. See docs/run/upstreams.md.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_upstreams_option(parser)
+    parser.set_defaults(run=_upstreams)
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND")
+    pin = actions.add_parser(
+        "pin",
+        help="write the lock file of tools",
+        description=(
+            "Write the digests of the tools of all upstreams to the lock file, next to the file of upstreams. The "
+            "option `pin` of an upstream decides what happens to tools that differ from it later."
+        ),
+    )
+    _add_upstreams_option(pin, argparse.SUPPRESS)
+    pin.set_defaults(run=_upstreams_pin)
+    test = actions.add_parser(
+        "test",
+        help="call a tool of an upstream",
+        description="Call a tool of an upstream without a client. Its questions are asked in the terminal.",
+    )
+    test.add_argument("name", metavar="NAME", help="the upstream")
+    test.add_argument("tool", metavar="TOOL", nargs="?", help="the tool to call; left out, list the tools")
+    test.add_argument(
+        "arguments", metavar="KEY=VALUE", nargs="*", help="an argument of the tool; VALUE is a text or JSON"
+    )
+    _add_upstreams_option(test, argparse.SUPPRESS)
+    test.set_defaults(run=_upstreams_test)
+
+
 def _add_size(commands: _Commands, *, with_options: bool) -> None:
     parser = commands.add_parser(
         "size",
@@ -318,10 +355,11 @@ def _add_tools_option(parser: argparse.ArgumentParser, default: str = "GATEWAY_T
     )
 
 
-def _add_upstreams_option(parser: argparse.ArgumentParser) -> None:
+def _add_upstreams_option(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     parser.add_argument(
         "--upstreams",
         metavar="FILE",
+        default=default,
         help="the file that names other MCP servers to serve, as desktop clients write it (default: GATEWAY_UPSTREAMS)",
     )
 
@@ -526,6 +564,38 @@ def _check(arguments: argparse.Namespace) -> int:
     return report.exit_code
 
 
+def _upstreams(arguments: argparse.Namespace) -> int:
+    from gateway.cli.upstreams import show
+
+    text, code = show(_settings_of_upstreams(arguments), as_json=arguments.json)
+    print(text)
+    return code
+
+
+def _upstreams_pin(arguments: argparse.Namespace) -> int:
+    from gateway.cli.upstreams import pin
+
+    text, code = pin(_settings_of_upstreams(arguments))
+    print(text)
+    return code
+
+
+def _upstreams_test(arguments: argparse.Namespace) -> int:
+    from gateway.cli.upstream_call import call
+
+    settings = _settings_of_upstreams(arguments)
+    return call(settings, arguments.name, arguments.tool, arguments.arguments, say=print, read=input)
+
+
+def _settings_of_upstreams(arguments: argparse.Namespace) -> Settings:
+    """Return the settings. Warnings about upstreams go to stderr."""
+    from gateway.observability.logs import configure_logging
+    from gateway.settings.model import Settings
+
+    configure_logging("warning", "text", "upstreams")
+    return Settings.load(upstreams=arguments.upstreams)
+
+
 def _completion(arguments: argparse.Namespace) -> int:
     import shtab
 
@@ -545,7 +615,7 @@ def _give_worker_its_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _upstream_entries(found: UpstreamFile | None) -> list[dict[str, Any]]:
-    """Return the upstreams of a file, served ones first. Only a connection could tell what they serve."""
+    """Return the upstreams of a file, served ones first. Finding what they serve would need a connection."""
     if found is None:
         return []
     served = [

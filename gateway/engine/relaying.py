@@ -1,6 +1,6 @@
 """Pure: one leg of a relay, which passes on what another server asks, logs and reports.
 
-A relay does not replay. It keeps one value in the journal, its slot, which says where it stands; each leg goes on from
+A relay does not replay. It keeps one value in the journal, its slot, which holds its place; each leg continues from
 there. The questions of a round are recorded under `<round>:<key>`, so the other server may ask under one key again.
 """
 
@@ -31,7 +31,7 @@ def journal_key(journal: Journal, key: str) -> str:
 
 
 class RelayLeg:
-    """What a relay can do in a leg.
+    """The leg of a relay.
 
     Args:
         leg: the leg.
@@ -70,7 +70,7 @@ class RelayLeg:
 
     @property
     def slot(self) -> dict[str, Any] | None:
-        """What the relay kept last in this call, or None."""
+        """The value that the relay kept last in this call, or None."""
         return self.journal.slot
 
     @property

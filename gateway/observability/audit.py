@@ -87,13 +87,15 @@ class AuditLog:
         outcome: str,
         seconds: float,
         task: str = "",
+        upstream: str = "",
     ) -> None:
-        """Record a leg: how it ended and how long it took, and the id of its task if it has one."""
+        """Record a leg: how it ended and how long it took, its task if it has one, and the upstream of a relay."""
         micros = max(0, int(seconds * 1_000_000 + 0.5))  # formatting a float costs more than the rest of the line
         ran = AuditedLeg(
             method=method,
             target=target[:MAX_TARGET_CHARS],
             task=task,
+            upstream=upstream,
             flow=flow,
             leg=leg,
             outcome=outcome,
@@ -154,18 +156,22 @@ class AuditedLeg:
         method: the method, as the client sent it.
         target: the requested name or URI, cut to `MAX_TARGET_CHARS`.
         task: the id of the task; "" if there is none.
+        upstream: the name of the other server that a relay called; "" for everything of our own.
         flow: the id of the call. The gateway makes this value and all that follow.
         leg: its number in the call.
         outcome: how it ended.
         ms: how many milliseconds it took, as a decimal number.
     """
 
-    __slots__ = ("flow", "leg", "method", "ms", "outcome", "target", "task")
+    __slots__ = ("flow", "leg", "method", "ms", "outcome", "target", "task", "upstream")
 
-    def __init__(self, *, method: str, target: str, task: str, flow: str, leg: int, outcome: str, ms: str) -> None:
+    def __init__(
+        self, *, method: str, target: str, task: str, upstream: str, flow: str, leg: int, outcome: str, ms: str
+    ) -> None:
         self.method: Final = method
         self.target: Final = target
         self.task: Final = task
+        self.upstream: Final = upstream
         self.flow: Final = flow
         self.leg: Final = leg
         self.outcome: Final = outcome
@@ -217,6 +223,8 @@ class Json(Format):
     def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`."""
         named = f',"task":{_in_json(ran.task)}' if ran.task else ""
+        if ran.upstream:
+            named += f',"upstream":{_in_json(ran.upstream)}'
         told = (
             f'{{"time":"{time}",{self._leg},"method":{_in_json(ran.method)},'
             f'"target":{_in_json(ran.target)}{named},"flow":"{ran.flow}","leg":{ran.leg},"outcome":"{ran.outcome}",'
@@ -242,6 +250,8 @@ class Text(Format):
     def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`."""
         named = f" task={_quoted(ran.task)}" if ran.task else ""
+        if ran.upstream:
+            named += f" upstream={_quoted(ran.upstream)}"
         told = (
             f"{time} {self._leg} method={_quoted(ran.method)} target={_quoted(ran.target)}"
             f"{named} flow={ran.flow} leg={ran.leg} outcome={ran.outcome} ms={ran.ms}{_caller_text(principal)}\n"

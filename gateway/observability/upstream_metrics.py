@@ -96,8 +96,9 @@ class UpstreamMetrics:
         self._durations: dict[tuple[str, str], Distribution] = {}
 
     def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
-        """Count a request to an upstream that has ended, and how long it took."""
-        self._requests.labels(upstream, method, outcome).value += 1
+        """Count a request to an upstream that has ended, and how long it took. Failures have a metric of their own."""
+        shown = outcome if outcome in UPSTREAM_OUTCOMES else "failed"
+        self._requests.labels(upstream, method, shown).value += 1
         place = upstream, method
         duration = self._durations.get(place)
         if duration is None:

@@ -76,7 +76,7 @@ def find_upstream_problems(settings: Settings, problems: Problems, *, works: boo
         works: whether a worker starts, instead of a replica. It exchanges no tokens: tasks bring theirs.
 
     Returns:
-        What the file says; None if there is none, or it cannot be read.
+        The content of the file; None if there is none, or it cannot be read.
     """
     if settings.upstreams is None:
         return None

@@ -38,7 +38,9 @@ class Reloader:
         take: called with what they define now.
     """
 
-    def __init__(self, modules: Iterable[str], load: Callable[[], Registry], take: Callable[[Registry], None]) -> None:
+    def __init__(
+        self, modules: Iterable[str], load: Callable[[], Registry], take: Callable[[Registry], object]
+    ) -> None:
         entries = tuple(modules)
         self._names = tuple(module_name(entry) for entry in entries)
         self._folders = folders_of(entries)

@@ -24,6 +24,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.http_client import HttpClient, client_of
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
+from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.reading import UpstreamReader
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient
@@ -37,13 +38,43 @@ CLIENT_NAME = "sealed-gateway"
 
 
 @dataclass(frozen=True, slots=True)
-class _Connection:
+class UpstreamConnection:
+    """The client of one upstream, and what it holds open.
+
+    Attributes:
+        client: sends requests, without any limits.
+        credentials: what its requests carry to prove who asks.
+        http: the connections.
+    """
+
     client: StatelessClient
+    credentials: Credentials
     http: HttpClient
 
     async def aclose(self) -> None:
         """Close all connections that are not in use, and the others as soon as their responses end."""
         await self.http.aclose()
+
+
+def connect(definition: Definition, telemetry: UpstreamTelemetry, file: str) -> UpstreamConnection:
+    """Return the client of an upstream. It does not connect yet.
+
+    Args:
+        definition: what the operator wrote.
+        telemetry: counts events.
+        file: the file of upstreams, for messages.
+
+    Raises:
+        ConfigurationError: its address, proxy or certificates cannot be used.
+    """
+    try:
+        http = client_of(definition)
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
+    credentials = credentials_of(definition)
+    client_info = {"name": CLIENT_NAME, "version": __version__}
+    client = StatelessClient(definition.name, http, credentials, telemetry, client_info=client_info)
+    return UpstreamConnection(client, credentials, http)
 
 
 class ServedUpstreams:
@@ -52,7 +83,8 @@ class ServedUpstreams:
     Args:
         settings: name the file of upstreams.
         registry: shows the metrics of upstreams.
-        announce: called with the URI of a resource that may have changed; None in a process without streams.
+        announce: called with the URI of a resource that may have changed; None in a worker, which has no streams. It
+            exchanges no tokens either: tasks bring theirs.
 
     Raises:
         ConfigurationError: the file is wrong, or needs settings that are not set. The message says what to change.
@@ -104,7 +136,8 @@ class ServedUpstreams:
             )
 
     def _check(self, found: UpstreamFile) -> None:
-        problems = list(setting_problems(found, self._settings, self._path))
+        """Check that a replica has the settings that the upstreams need."""
+        problems = [] if self._announce is None else list(setting_problems(found, self._settings, self._path))
         if problems:
             raise ConfigurationError(*problems)
 
@@ -125,23 +158,12 @@ class ServedUpstreams:
         Raises:
             ConfigurationError: its address, proxy or certificates cannot be used.
         """
-        try:
-            http = client_of(definition)
-        except ValueError as error:
-            raise ConfigurationError(f"{self._path}: {definition.name}: {error}") from None
-        credentials = credentials_of(definition)
-        client = StatelessClient(
-            definition.name,
-            http,
-            credentials,
-            self._metrics,
-            client_info={"name": CLIENT_NAME, "version": __version__},
-        )
+        connection = connect(definition, self._metrics, self._path)
         return Live(
             definition,
-            _Connection(client, http),
+            connection,
             self._metrics,
-            make_parts=functools.partial(self._make_parts, definition, credentials),
+            make_parts=functools.partial(self._make_parts, definition, connection.credentials),
             changed=changed,
             announce=self._announce,
         )

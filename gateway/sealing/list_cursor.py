@@ -39,7 +39,7 @@ class Place(msgspec.Struct, frozen=True):
     """The place of an entry in a list that has parts.
 
     Its text is `number of the part . number of the entry . length of the part's name . name of the part, name of the
-    entry`, such as `1.249.4.timetime__now`. The numbers say where to go on when the part or the entry has gone.
+    entry`, such as `1.249.4.timetime__now`. The numbers give the next page a start when the part or the entry has gone.
 
     Attributes:
         part: the name of the part.

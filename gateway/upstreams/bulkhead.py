@@ -20,7 +20,7 @@ _ROUNDING_SECONDS: Final = 1e-6
 """The tolerance for rounding errors in sums of times."""
 
 WAITING_FOR_EACH_PLACE: Final = 4
-"""How many requests may wait for each place. More would wait in vain."""
+"""How many requests may wait for each place. More of them are refused at once."""
 
 
 class Bulkhead:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -17,22 +17,22 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, read_list
+from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
-MAX_CALLERS: Final = 1_000
+MAX_LISTS: Final = 4_000
 MAX_ENTRIES: Final = 100_000
 """Limits of the lists that are kept, in all. Those that were used longest ago are forgotten first."""
 
 WAIT_SECONDS: Final = 5.0
-"""How long a caller waits for a list. Reading it goes on, so that the next request may find it."""
+"""How long a caller waits for a list. Reading it continues, so that the next request may find it."""
 
 SHORTEST_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 300.0
 DEFAULT_SECONDS: Final = 60.0
 """How long a list is kept if the upstream does not say how long it stays valid."""
 
-Make: TypeAlias = Callable[[Kind, Entries], Mapping[str, Served]]
+Make: TypeAlias = Callable[[Kind, Entries], Awaitable[Mapping[str, Served]]]
 _Key: TypeAlias = tuple[Kind, object, tuple[tuple[str, str], ...]]
 
 
@@ -114,7 +114,7 @@ class ListsByCaller:
     def _ended(self, key: _Key, task: asyncio.Task[_Kept]) -> None:
         del self._reading[key]
         if not task.cancelled():
-            task.exception()  # those that wait get it; if nobody waits any more, it is no news
+            task.exception()  # mark it as seen: those that wait get it, and without them nobody needs it
 
     async def _read(self, key: _Key, caller: UpstreamCaller) -> _Kept:
         kind = key[0]
@@ -132,10 +132,13 @@ class ListsByCaller:
         try:
             raw, ttl_ms = await read_list(name, ask, LIST_OF[kind])
             succeeded = True
+        except UnusableLists as problem:
+            self._telemetry.failed(name, problem.reason)
+            raise
         finally:
             self._telemetry.listed(name, succeeded=succeeded)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
-        kept = _Kept(self._make(kind, raw), self._clock() + seconds)
+        kept = _Kept(await self._make(kind, raw), self._clock() + seconds)
         self._keep(key, kept)
         return kept
 
@@ -143,7 +146,7 @@ class ListsByCaller:
         before = self._kept.pop(key, None)
         self._size += len(kept.entries) - (0 if before is None else len(before.entries))
         self._kept[key] = kept
-        while len(self._kept) > 1 and (len(self._kept) > MAX_CALLERS * 4 or self._size > MAX_ENTRIES):
+        while len(self._kept) > 1 and (len(self._kept) > MAX_LISTS or self._size > MAX_ENTRIES):
             _, oldest = self._kept.popitem(last=False)
             self._size -= len(oldest.entries)
 

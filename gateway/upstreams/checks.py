@@ -19,11 +19,17 @@ def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iter
         file: the path of the file, for the lines.
     """
     for definition in found.definitions:
+        needs_store = any(rule.mode == "required" for rule in definition.task.values)
+        if needs_store and settings.redis_url is None and not settings.is_wrong("redis_url"):
+            yield (
+                f"{file}: {definition.name}: gateway.task: required needs a task store, but GATEWAY_REDIS_URL is not "
+                "set; set it, or use optional"
+            )
         if definition.credentials.kind != "token_exchange":
             continue
         start = f"{file}: {definition.name}: gateway.credentials: token_exchange"
         if settings.auth == "none":
-            yield f"{start} needs tokens of callers, but GATEWAY_AUTH is none; use other credentials, or set it to jwt"
+            yield f"{start} needs tokens of callers, but GATEWAY_AUTH=none; use other credentials, or set it to jwt"
         elif not any(settings.is_wrong(name) for name in _EXCHANGE_SETTINGS) and settings.token_exchange_url is None:
             yield f"{start} needs GATEWAY_TOKEN_EXCHANGE_URL and the client of it; set them, or use other credentials"
 

@@ -93,7 +93,7 @@ class Credentials(Protocol):
 
 
 def credentials_of(definition: Definition) -> Credentials:
-    """Return what a definition describes."""
+    """Return the credentials that a definition describes."""
     wanted = definition.credentials
     plain = PlainHeaders(definition.headers, definition.forward_headers, authorizes=wanted.kind == "headers")
     if wanted.kind == "client_credentials":

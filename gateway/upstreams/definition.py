@@ -238,7 +238,7 @@ class NotServed:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFile:
-    """What a file of upstreams says.
+    """The content of a file of upstreams.
 
     Attributes:
         definitions: what is served, in the order of the file.

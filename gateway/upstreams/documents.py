@@ -30,7 +30,7 @@ _BEFORE_AN_ITEM: Final = frozenset("[{,:")
 
 
 class DocumentError(Exception):
-    """A file is not a document. The text says why and where, and quotes nothing of it."""
+    """A file is not a document. The text says why and where, without quoting the file."""
 
 
 class _Repeating(dict[str, Any]):

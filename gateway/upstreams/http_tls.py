@@ -39,7 +39,10 @@ class TlsContexts:
             try:
                 self._context = _new_context(self._files)
             except ValueError as error:
-                log.warning("The changed TLS files of an upstream cannot be used, the old ones stay: %s", error)
+                log.warning(
+                    "changed TLS files of an upstream cannot be used; the current ones stay in use",
+                    extra={"reason": str(error)},
+                )
             self._versions = versions
         return self._context
 

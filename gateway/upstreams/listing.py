@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -10,7 +11,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from gateway.authoring.parts import Kind
-from gateway.protocol.versions import RELEASED
+from gateway.protocol.upstream.cleaning import clean_text
+from gateway.protocol.versions import META_SERVER_INFO, RELEASED
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
 
@@ -32,7 +34,7 @@ RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
     "sampling": {"tools": {}},
     "roots": {},
 }
-"""What is declared when lists are read, since servers hide tools from clients that lack something."""
+"""The capabilities to declare when lists are read: servers hide tools from clients that lack one."""
 
 GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
 """The gateway itself, for its own reading of lists."""
@@ -71,7 +73,7 @@ KEYS: Final[dict[ListName, str]] = {
 """The member that no two entries of a list share."""
 
 _MAX_CURSOR_CHARACTERS: Final = 64 * 1024
-_MAX_INSTRUCTIONS_CHARACTERS: Final = 64 * 1024
+_MAX_INSTRUCTIONS_CHARACTERS: Final = 4096
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -82,9 +84,13 @@ class NeedsSession(UpstreamFailure):
         super().__init__(upstream, Reason.NEEDS_SESSION, sent=True, detail=detail)
 
 
+class UnusableLists(UpstreamFailure):
+    """The upstream answered every request, but its lists make no sense or are too long. Nobody has counted it yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What an upstream says of itself (MCP 2026-07-28, "server/discover").
+    """The introduction of an upstream (MCP 2026-07-28, "server/discover").
 
     Attributes:
         capabilities: what it offers, by name.
@@ -113,17 +119,19 @@ class Listed:
         lists: the entries of each list as they came, in its order, each of them an object with a name of its own.
         ttl_ms: the shortest time, in milliseconds, for which it says a list stays valid; None if it says nothing.
         repeated: how many entries were left out because an earlier one has their name.
+        digest: of all entries. Two of these objects are equal if it is the same, and all but `lists` is too.
     """
 
     discovered: Discovered
-    lists: Mapping[ListName, Entries]
+    lists: Mapping[ListName, Entries] = field(compare=False)
     ttl_ms: int | None = None
     repeated: int = 0
+    digest: bytes = b""
 
     @classmethod
     def nothing(cls, discovered: Discovered) -> Listed:
         """Return empty lists, for an upstream that shows each caller others."""
-        return cls(discovered, {name: () for name in METHODS})
+        return cls(discovered, dict.fromkeys(METHODS, ()))
 
 
 async def discover(upstream: str, ask: Ask) -> Discovered:
@@ -148,11 +156,11 @@ async def discover(upstream: str, ask: Ask) -> Discovered:
     if not isinstance(versions, list) or RELEASED not in versions:
         raise NeedsSession(upstream, "server/discover does not name 2026-07-28")
     meta = result.get("_meta")
-    server = meta.get("io.modelcontextprotocol/serverInfo") if isinstance(meta, dict) else None
+    server = meta.get(META_SERVER_INFO) if isinstance(meta, dict) else None
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return Discovered(
         capabilities=capabilities if isinstance(capabilities, dict) else {},
-        instructions=instructions[:_MAX_INSTRUCTIONS_CHARACTERS] if isinstance(instructions, str) else "",
+        instructions=clean_text(instructions[:_MAX_INSTRUCTIONS_CHARACTERS]) if isinstance(instructions, str) else "",
         server=server if isinstance(server, dict) else {},
     )
 
@@ -178,7 +186,7 @@ async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
             }
     except TimeoutError:
         raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its lists take too long") from None
-    return Listed(discovered, lists, reading.ttl_ms, reading.repeated)
+    return Listed(discovered, lists, reading.ttl_ms, reading.repeated, reading.digest)
 
 
 async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, int | None]:
@@ -197,11 +205,11 @@ async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, i
     return entries, reading.ttl_ms
 
 
-def _size(entries: list[Any]) -> int:
+def _encoded(entries: list[Any]) -> bytes:
     try:
-        return len(_encode(entries))
+        return _encode(entries)
     except UnicodeEncodeError:  # lone surrogates, which are replaced when the entries are cleaned
-        return len(repr(entries))
+        return repr(entries).encode("ascii", "backslashreplace")
 
 
 class _Reading:
@@ -209,8 +217,14 @@ class _Reading:
         self._upstream = upstream
         self._ask = ask
         self._entries = self._bytes = 0
+        self._digest = hashlib.sha256()
         self.ttl_ms: int | None = None
         self.repeated = 0
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of everything read so far."""
+        return self._digest.digest()
 
     async def list_of(self, name: ListName) -> Entries:
         found: dict[str, dict[str, Any]] = {}
@@ -239,7 +253,9 @@ class _Reading:
         self._entries += len(entries)
         if self._entries > MAX_ENTRIES:
             raise self._too_much(f"more than {MAX_ENTRIES} entries")
-        self._bytes += _size(entries)
+        encoded = _encoded(entries)
+        self._digest.update(name.encode() + encoded)
+        self._bytes += len(encoded)
         if self._bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
         for entry in entries:
@@ -260,8 +276,8 @@ class _Reading:
             raise self._malformed("a cursor is not a short text")
         return cursor
 
-    def _malformed(self, detail: str) -> UpstreamFailure:
-        return UpstreamFailure(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
+    def _malformed(self, detail: str) -> UnusableLists:
+        return UnusableLists(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
 
-    def _too_much(self, detail: str) -> UpstreamFailure:
-        return UpstreamFailure(self._upstream, Reason.TOO_LARGE, sent=True, detail=detail)
+    def _too_much(self, detail: str) -> UnusableLists:
+        return UnusableLists(self._upstream, Reason.TOO_LARGE, sent=True, detail=detail)

@@ -16,7 +16,7 @@ from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
-from gateway.upstreams.listing import GATEWAY, PAGE_SECONDS, Listed, NeedsSession, discover, read_all
+from gateway.upstreams.listing import GATEWAY, PAGE_SECONDS, Listed, NeedsSession, UnusableLists, discover, read_all
 from gateway.upstreams.part import PartMaker, count_of
 from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.subscriptions import Subscriptions
@@ -95,6 +95,11 @@ class Live:
         self._is_retired = False
         self.part = self._parts.unlisted(self._attempted, self)
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether the upstream announces its changes now."""
+        return self._subscriptions is not None and self._subscriptions.is_listening
+
     def refresh_soon(self) -> None:
         """Read the lists again soon. Several requests within a second cause one reading."""
         self._wanted.set()
@@ -120,6 +125,7 @@ class Live:
                     tasks.create_task(self._keep_listed())
                 if self._subscriptions is not None:
                     tasks.create_task(self._subscriptions.run())
+                await asyncio.Event().wait()
         finally:
             self._is_retired = True
             await self._connection.aclose()
@@ -146,8 +152,7 @@ class Live:
         ttl_ms = None if self._listed is None else self._listed.ttl_ms
         if ttl_ms is not None:
             return min(max(ttl_ms / 1000, SHORTEST_REFRESH_SECONDS), LONGEST_REFRESH_SECONDS)
-        is_told = self._subscriptions is not None and self._subscriptions.is_listening
-        pause = LONGEST_REFRESH_SECONDS if is_told else DEFAULT_REFRESH_SECONDS
+        pause = LONGEST_REFRESH_SECONDS if self.is_listening else DEFAULT_REFRESH_SECONDS
         return pause * random.uniform(0.8, 1.0)  # noqa: S311 - not a secret
 
     async def _refresh(self) -> bool:
@@ -161,6 +166,8 @@ class Live:
             self._failed(problem.detail, "upstream not served: it speaks 2026-07-28 not at all, or only in sessions")
             return False
         except (UpstreamFailure, UpstreamError) as problem:
+            if isinstance(problem, UnusableLists):  # the client counts all other failures
+                self._telemetry.failed(name, problem.reason)
             self._failed(str(problem), "lists of an upstream cannot be read; those of before stay in use")
             return False
         self._telemetry.listed(name, succeeded=True)
@@ -172,7 +179,7 @@ class Live:
         revision = self._parts.revision
         if listed != self._listed or revision != self._revision:
             self._listed, self._revision = listed, revision
-            self.part = self._parts.listed(listed, self)
+            self.part = await self._parts.listed(listed, self)
             self._telemetry.serves(name, count_of(self.part))
             self._changed()
         return True

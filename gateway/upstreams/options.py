@@ -73,8 +73,8 @@ class Place:
 
     def wrong(self, text: str) -> None:
         """Add a line that says what is wrong here and what to write. Only the first one for a key counts."""
-        parts = (self.file, self.upstream, self.key)
-        start = "".join(f"{_short(part)}: " for part in parts if part)
+        parts = (self.file, _short(self.upstream), _short(self.key))
+        start = "".join(f"{part}: " for part in parts if part)
         if not self.key or not any(line.startswith(start) for line in self.problems.lines):
             self.problems.add(start + text)
 
@@ -322,7 +322,7 @@ def read_proxy(value: object, place: Place) -> str | None:
         parts = urlsplit(value) if isinstance(value, str) else None
         good = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        good = False
+        parts, good = None, False
     if not isinstance(value, str) or parts is None or not good or parts.path.strip("/") or parts.query or "#" in value:
         place.wrong(f"not valid; use the http or https URL of a proxy, or {ENVIRONMENT}")
         return None

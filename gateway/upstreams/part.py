@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
 from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.errors import InternalError
+from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import Dropped, Entry, clean_entry
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_uri, upstream_uri
@@ -34,6 +36,9 @@ UNKNOWN_TTL_MS: Final = 10_000
 
 MAX_KNOWN: Final = 20_000
 """How many entries are remembered of an upstream that shows each caller others."""
+
+ENTRIES_AT_ONCE: Final = 25
+"""After how many entries other work gets its turn: cleaning them takes a few milliseconds."""
 
 COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
@@ -68,9 +73,13 @@ class _Known:
     served: Served
 
 
+_Entries: TypeAlias = dict[tuple[Kind, str], _Known]
+"""The served entries, by list and exposed name."""
+
+
 @dataclass(slots=True)
 class _Found:
-    """What a list contains, by exposed name, and what is left out of it."""
+    """The served entries of a list, by exposed name, and those that are left out."""
 
     served: dict[str, Served] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
@@ -99,10 +108,12 @@ class PartMaker:
         self._client = client
         self._relay = relay
         self._telemetry = telemetry
-        self._known: dict[tuple[Kind, str], _Known] = {}
+        self._known = _Entries()
         self._discovered = Discovered()
         self.revision = 0
-        self._lists = ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
+        self._lists = (
+            ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
+        )
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
@@ -117,11 +128,13 @@ class PartMaker:
             ttl_ms=UNKNOWN_TTL_MS,
         )
 
-    def listed(self, listed: Listed, watcher: Watcher | None) -> Part:
+    async def listed(self, listed: Listed, watcher: Watcher | None) -> Part:
         """Return the part of an upstream with these lists; if they depend on the caller, they are empty here."""
         self._discovered = listed.discovered
-        before, self._known = self._known, {}
-        lists = {kind: self._read(kind, listed.lists[LIST_OF[kind]], before) for kind in KINDS}
+        before, known = self._known, _Entries()
+        lists = {kind: await self._read(kind, listed.lists[LIST_OF[kind]], before, known) for kind in KINDS}
+        if self._lists is None:
+            self._known = known
         self._report(lists)
         for _ in range(listed.repeated):
             self._telemetry.dropped(self._definition.name, "collision")
@@ -146,9 +159,9 @@ class PartMaker:
             self.revision += 1
             self._lists.expire()
 
-    def entries(self, kind: Kind, raw: Entries) -> dict[str, Served]:
+    async def entries(self, kind: Kind, raw: Entries) -> Mapping[str, Served]:
         """Return what one caller may see of a list, by exposed name."""
-        found = self._read(kind, raw, self._known)
+        found = await self._read(kind, raw, self._known, self._known)
         while len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
         return found.served
@@ -173,7 +186,7 @@ class PartMaker:
             return None
         return self._relayed(Entry(kind, own, name, {KEYS[LIST_OF[kind]]: name}), listed=False)
 
-    async def complete(
+    async def complete(  # noqa: PLR0917 - the parameters of `PartCompleter`
         self,
         kind: Literal["prompt", "resource"],
         target: str,
@@ -243,34 +256,33 @@ class PartMaker:
         choice = self._definition.prompts if kind == "prompts" else self._definition.resources
         return choice.takes(own)
 
-    def _read(self, kind: Kind, raw: Entries, before: Mapping[tuple[Kind, str], _Known]) -> _Found:
-        """Clean and choose the entries of a list, and remember them."""
+    async def _read(self, kind: Kind, raw: Entries, before: _Entries, known: _Entries) -> _Found:
+        """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
         found, definition = _Found(), self._definition
-        for each in raw:
+        for position, each in enumerate(raw):
+            if position % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
+                await asyncio.sleep(0)
             entry = clean_entry(kind, definition.prefix, each)
             if isinstance(entry, Dropped):
                 found.left_out.append(f"{entry.name!r} {entry.reason}")
-            elif not self._serves(kind, entry.own):
                 continue
-            elif kind == "tools" and _has_changed(definition, each):
+            if not self._serves(kind, entry.own):
+                continue
+            if oversteps(each):
+                self._telemetry.dropped(definition.name, "meta")
+            if kind == "tools" and _has_changed(definition, each):
                 found.changed.append(entry.own)
-                if definition.pin != "refuse":
-                    self._take(entry, each, before, found)
-            else:
-                self._take(entry, each, before, found)
+                if definition.pin == "refuse":
+                    continue
+            if entry.exposed in found.served:
+                found.left_out.append(f"{entry.own!r} has the same name as another one")
+                continue
+            earlier = before.get((kind, entry.exposed))
+            if earlier is None or earlier.raw != each:
+                earlier = _Known(each, entry.own, self._relayed(entry, listed=True))
+            known[kind, entry.exposed] = earlier
+            found.served[entry.exposed] = earlier.served
         return found
-
-    def _take(self, entry: Entry, raw: Any, before: Mapping[tuple[Kind, str], _Known], found: _Found) -> None:
-        if entry.exposed in found.served:
-            found.left_out.append(f"{entry.own!r} has the same name as another one")
-            self._telemetry.dropped(self._definition.name, "collision")
-            return
-        place = entry.kind, entry.exposed
-        known = before.get(place)
-        if known is None or known.raw != raw:
-            known = _Known(raw, entry.own, self._relayed(entry, listed=True))
-        self._known[place] = known
-        found.served[entry.exposed] = known.served
 
     def _relayed(self, entry: Entry, *, listed: bool) -> Served:
         """Return the relay of an entry."""

@@ -111,13 +111,15 @@ class UpstreamReader:
     Args:
         path: the file: JSON with comments, or TOML if its name ends in `.toml`.
         environ: the variables that it may refer to; None takes those of the process.
+        needs_lock: whether pins need their lock file. Only what writes that file can do without.
 
     Attributes:
         files: the further files that the last reading depended on, whether they could be read or not.
     """
 
-    def __init__(self, path: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path, environ: Mapping[str, str] | None = None, *, needs_lock: bool = True) -> None:
         self.path = path
+        self._needs_lock = needs_lock
         self.files: tuple[Path, ...] = ()
         self._environ = os.environ if environ is None else environ
 
@@ -150,7 +152,7 @@ class UpstreamReader:
             document = self._document(content)
             reading = _Reading(Place(problems, str(self.path)), variables)
             found = reading.file(document)
-            if any(definition.pin != "off" for definition in found.definitions):
+            if self._needs_lock and any(definition.pin != "off" for definition in found.definitions):
                 with problems.noted():
                     pinned = read_lock(lock)
                     found = replace(
@@ -197,7 +199,8 @@ class _Reading:
         values = read_object(document, place)
         sections = [name for name in SECTIONS if name in values]
         if len(sections) != 1:
-            place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
+            if isinstance(document, dict):
+                place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
             return UpstreamFile()
         self._without_effect += [key for key in values if key not in SECTIONS]
         entries = read_object(values[sections[0]], place.inside(sections[0]))

@@ -73,7 +73,9 @@ _METHODS: Final[Mapping[Kind, str]] = {
 _MISSING_CAPABILITY: Final = MissingCapability.CODE
 _NOT_FOUND: Final = frozenset({-32002, -32602})
 """How servers say that they lack a resource: until 2025-11-25, and since 2026-07-28."""
-_ABOUT_THE_REQUEST: Final = frozenset({-32700, -32600, -32601, -32020, -32022})
+_INVALID_REQUEST: Final = -32600
+"""The one of the following that some servers also send for what goes wrong while a function runs."""
+_ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020, -32022})
 """Errors about how the gateway wrote its request. Our client wrote another one, and must not act on them."""
 
 _LOGGED_CHARACTERS: Final = 200
@@ -222,7 +224,7 @@ class EntryRelay:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What an upstream is asked for.
+    """The request of one call.
 
     Attributes:
         method: of the request.
@@ -303,6 +305,8 @@ class _Leg:
             Refused: the client answered with an error. A request to the upstream cannot carry that, so the call ends.
         """
         params = dict(self._request.params)
+        if self._requester.meta:
+            params["_meta"] = dict(self._requester.meta)  # the client removes what the protocol reserves
         responses: dict[str, Any] = {}
         for asked in self._slot.questions:
             answer = answers[asked.wire_key]
@@ -414,8 +418,9 @@ class _Leg:
         if self._request.method == "resources/read" and error.code in _NOT_FOUND and _names_uri(error.data):
             return ResourceNotFound(self._request.target)
         if error.code in _ABOUT_THE_REQUEST:
-            self._log(self._relay.failure(Reason.MALFORMED, sent=True, detail=f"error {error.code}"))
-            return CannotContinue(texts.refused_request(self._name, error.code))
+            sent = error.code == _INVALID_REQUEST
+            self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {error.code}"))
+            return CannotContinue(texts.refused_request(self._name, error.code, sent=sent))
         return error
 
     def _sentence(self, failure: UpstreamFailure) -> str:

@@ -1,7 +1,7 @@
 """Recognises functions of upstreams that can ask their user only in a session, and remembers them for a while.
 
-Measured with `mcp` 2.3 (-32600, "no back-channel for server-initiated requests"), and with fastmcp 4.1 and 4.2 (-32603,
-or a failed result of the tool, with that text or "via server-initiated requests is unavailable on").
+Measured with `mcp` 2.3: error -32600 with "no back-channel for server-initiated requests". Measured with fastmcp 4:
+error -32603 or, from tools, a failed result. Its text is the same or "via server-initiated requests is unavailable on".
 """
 
 from __future__ import annotations

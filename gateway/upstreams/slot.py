@@ -45,7 +45,7 @@ class Slot(msgspec.Struct, frozen=True):
         )
 
     def to_map(self) -> dict[str, Any]:
-        """Return the form for the journal. What has its default is left out, except for the round."""
+        """Return the form for the journal. Members with their default are left out, except for the round."""
         slot: dict[str, Any] = {"round": self.round, "era": ERA, "upstream": self.identity}
         if self.state is not None:
             slot["state"] = self.state

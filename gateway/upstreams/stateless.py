@@ -12,9 +12,11 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
+from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
 from gateway.protocol.upstream.requests import Envelope, encode_request, relayed_capabilities, request_headers
@@ -29,8 +31,7 @@ from gateway.protocol.upstream.responses import (
     WrongId,
     read_message,
 )
-from gateway.protocol.upstream.untrusted import clean_text, pass_meta
-from gateway.protocol.versions import META_SUBSCRIPTION_ID, RELEASED
+from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
@@ -56,9 +57,8 @@ LISTEN_IDLE_SECONDS: Final = 300.0
 """How long such a stream may send nothing, not even a comment; the connection may be dead."""
 MAX_CHANGE_BYTES: Final = 64 * 1024
 """The largest event on a stream of changes."""
-MAX_INSTRUCTIONS_BYTES: Final = 2048
-DISCOVER_SECONDS: Final = 10.0
-DISCOVER_BYTES: Final = 1024 * 1024
+ACKNOWLEDGED_SECONDS: Final = 10.0
+"""How long a stream of changes may take to open."""
 
 _LISTEN: Final = "subscriptions/listen"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -80,7 +80,7 @@ _REFUSED: Final[Mapping[int, Reason]] = {
     429: Reason.BUSY,
     _UNAVAILABLE: Reason.SERVER_ERROR,
 }
-"""Statuses that decide alone: the upstream has done nothing, whatever the body says."""
+"""Statuses that decide alone: the upstream has done nothing. Their bodies are not read."""
 _NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
 """Further statuses with which a server says that it has not looked at the request."""
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
@@ -134,28 +134,7 @@ class HttpClient(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
-    """What an upstream says about itself.
-
-    Attributes:
-        versions: the protocol versions that it serves.
-        capabilities: its `ServerCapabilities`.
-        instructions: how to use it, bounded.
-    """
-
-    versions: tuple[str, ...]
-    capabilities: Mapping[str, Any]
-    instructions: str = ""
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether the upstream serves the version that this client speaks."""
-        return RELEASED in self.versions
-
-
-@dataclass(frozen=True, slots=True)
-class _Hearing:
+class _Hearing(msgspec.Struct, frozen=True):
     """Which notices of a request somebody wants."""
 
     on_notice: OnNotice | None = None
@@ -166,8 +145,7 @@ class _Hearing:
 _NOT_HEARING: Final = _Hearing()
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """A request to send, once or twice.
 
     Attributes:
@@ -273,34 +251,15 @@ class StatelessClient:
             raise
         else:
             outcome = INPUT_REQUIRED if result.asks else "completed"
+            if result.overstepped:
+                self._telemetry.dropped(self._upstream, "meta")
             return result.value
         finally:
             self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)
 
-    async def discover(self, requester: UpstreamCaller = NOBODY, *, seconds: float = DISCOVER_SECONDS) -> Discovered:
-        """Ask an upstream what it serves (`server/discover`).
-
-        Raises:
-            UpstreamError: the upstream answered with a JSON-RPC error, as one that does not know the method does.
-            UpstreamFailure: there is no valid answer.
-        """
-        result = await self.request(
-            "server/discover", {}, requester=requester, seconds=seconds, max_bytes=DISCOVER_BYTES
-        )
-        versions, capabilities = result.get("supportedVersions"), result.get("capabilities")
-        if type(versions) is not list or type(capabilities) is not dict:
-            self._telemetry.failed(self._upstream, Reason.MALFORMED)
-            raise self._failure(Reason.MALFORMED, "the answer to server/discover lacks versions or capabilities")
-        instructions = result.get("instructions")
-        return Discovered(
-            tuple(version for version in versions if type(version) is str),
-            capabilities,
-            clean_text(instructions, MAX_INSTRUCTIONS_BYTES) if type(instructions) is str else "",
-        )
-
     @contextlib.asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], *, requester: UpstreamCaller = NOBODY, seconds: float = DISCOVER_SECONDS
+        self, wanted: Mapping[str, Any], *, requester: UpstreamCaller = NOBODY, seconds: float = ACKNOWLEDGED_SECONDS
     ) -> AsyncIterator[AsyncIterator[tuple[str, dict[str, Any]]]]:
         """Open a stream of changes (`subscriptions/listen`), which the context yields once it is acknowledged.
 
@@ -325,7 +284,9 @@ class StatelessClient:
                     response = await self._open(job, stack)
                     if _media_type(response) != _EVENTS:
                         self._raise_if_error(await self._read_json(response, job))
-                        raise self._failure(Reason.MALFORMED, "the answer to subscriptions/listen is no event stream")
+                        raise self._failure(
+                            Reason.MALFORMED, "the answer to subscriptions/listen is not an event stream"
+                        )
                     messages = self._messages(_until_silent(response), job, limit=None)
                     stack.push_async_callback(messages.aclose)
                     await self._acknowledged(messages)
@@ -370,7 +331,7 @@ class StatelessClient:
         """Send a request, and return its result."""
         async with contextlib.AsyncExitStack() as stack:
             response = await self._open(job, stack)
-            return self._result_of(await self._in_time(job, self._read(response, job)), job)
+            return self._result_of(await self._read(response, job), job)
 
     async def _open(self, job: _Job, stack: contextlib.AsyncExitStack) -> HttpResponse:
         """Send a request and return its response, which has the status 200. `stack` closes it.
@@ -399,7 +360,7 @@ class StatelessClient:
         if response.status == _OK:
             return response
         try:
-            raise await self._in_time(job, self._refusal(response, job))
+            raise await self._refusal(response, job)
         finally:
             await stack.aclose()
 
@@ -472,11 +433,10 @@ class StatelessClient:
             if limit is not None and received > limit:
                 raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
             try:
-                ended = events.feed(piece)
+                for event in events.feed(piece):
+                    yield self._message(event, job)
             except EventTooLarge as error:
                 raise self._failure(Reason.TOO_LARGE, str(error)) from None
-            for event in ended:
-                yield self._message(event, job)
 
     def _message(self, body: bytes, job: _Job) -> Message:
         try:
@@ -534,20 +494,13 @@ class StatelessClient:
                     self._raise_if_error(self._answer(message))
                     return
                 if _is_of(message, job.request_id):
-                    pass_meta(message.params)
+                    drop_reserved(message.params)
                     yield message.method, message.params
                 else:
                     self._telemetry.dropped(self._upstream, "notice")
         except UpstreamFailure as failure:
             if failure.reason is not Reason.TIMED_OUT:  # it lasted as long as it may
                 raise self._counted(failure) from None
-
-    async def _in_time(self, job: _Job, working: Awaitable[T]) -> T:
-        try:
-            async with asyncio.timeout_at(job.deadline):
-                return await working
-        except TimeoutError:
-            raise self._failure(Reason.TIMED_OUT, "the answer did not end in time") from None
 
     async def _authorized(self, job: _Job, working: Awaitable[T]) -> T:
         try:
@@ -577,9 +530,7 @@ class StatelessClient:
 
 
 def _media_type(response: HttpResponse) -> str:
-    """Return the media type of a body; "" if it is encoded, which was not asked for."""
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        return ""
+    """Return the media type of a body, in lower case."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

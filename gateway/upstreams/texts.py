@@ -91,10 +91,10 @@ def never_ready(upstream: str) -> str:
     return f"The server {upstream!r} asks to repeat the request again and again without an answer. {MAY_HAVE_ACTED}"
 
 
-def refused_request(upstream: str, code: int) -> str:
+def refused_request(upstream: str, code: int, *, sent: bool) -> str:
     """Return what a caller reads when an upstream does not understand the gateway's request."""
     problem = f"The server {upstream!r} does not accept the gateway's request (error {code})."
-    return f"{problem} {MAY_HAVE_ACTED} {_ASK_OPERATOR}"
+    return f"{problem} {MAY_HAVE_ACTED} {_ASK_OPERATOR}" if sent else f"{problem} {_ASK_OPERATOR}"
 
 
 def lacks_capability(upstream: str) -> str:

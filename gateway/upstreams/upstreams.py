@@ -63,7 +63,7 @@ class Upstreams:
     def replace(self, definitions: Iterable[Definition]) -> None:
         """Serve other upstreams from now on.
 
-        One whose definition is the same goes on as it is. Calls that run at another one end undisturbed.
+        One whose definition is the same is left alone. Calls that run at another one end undisturbed.
 
         Raises:
             Exception: what `make` raises. Everything then stays as it is.

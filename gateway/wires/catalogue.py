@@ -71,8 +71,7 @@ class Catalogue:
         entry: returns the list entry of a tool, prompt or resource.
         tasks: the capability of clients that support tasks. Other clients do not see tools that run only as tasks. None
             shows these tools to everyone.
-        earlier: the catalogue of the same wire that this one replaces. What it made of parts that are still served is
-            used again.
+        earlier: the catalogue of the same wire that this one replaces. Entries and pages of unchanged parts are reused.
 
     Attributes:
         ttl_ms: how long clients may cache lists.
@@ -355,9 +354,8 @@ class _List:
         if at is None:
             return min(place.part_at, len(self.parts)), 0
         position = self.parts[at].position(place.name)
-        if position is None:
-            return at, min(place.at, len(self.parts[at].names))
-        return at, position + 1
+        following = place.at if position is None else position + 1
+        return (at, following) if following < len(self.parts[at].names) else (at + 1, 0)
 
     def differs_from(self, other: _List) -> bool:
         """Return whether clients would see the difference from another list."""

@@ -306,6 +306,7 @@ def _requester(incoming: Incoming) -> Requester:
         exchange=caller.exchange,
         headers=incoming.headers,
         capabilities=request.capabilities,
+        meta=request.meta,
         log_level=request.log_level,
         wants_progress=request.progress_token is not None,
         step_aside=incoming.client.leave,

@@ -307,3 +307,12 @@ def test_nothing_shows_a_token_or_the_secret(exchange: TokenExchange) -> None:
         assert not [secret for secret in ("the-value", TOKEN, CLIENT_SECRET) if secret in text]
     with pytest.raises(AuthoringError, match="is a secret"):
         pickle.dumps(exchanged)
+
+
+async def test_a_token_that_was_refused_is_replaced_for_everyone(
+    exchange: TokenExchange, endpoint: TokenEndpoint
+) -> None:
+    assert await value(exchange) == "issued-1-for-orders"
+    assert await value(exchange, wanted=TokenWanted("orders", renewed=True)) == "issued-2-for-orders"
+    assert await value(exchange) == "issued-2-for-orders"
+    assert endpoint.requests == 2

@@ -14,10 +14,12 @@ from pydantic import BaseModel
 
 from gateway import Context, ProtocolError, tool
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.authoring.relayed import Relayed, RelayedTool, Requester, forwarded_question
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
 from gateway.calls.task_leg import Finished, HandedBack, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.journal import Checkpoint, Journal
+from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import LeaseLost, MissingCapability
 from gateway.sealing.principal import Principal
 
@@ -319,3 +321,87 @@ async def test_a_mistake_without_a_line_of_the_authors_is_shown_with_the_tools_p
     assert isinstance(shown, Finished)
     assert shown.result is not None
     assert f"({odd.place}, reference " in shown.result["content"][0]["text"]
+
+
+class Asking:
+    """A relay of a server that asks one form in two rounds; its result has the answers, or it fails."""
+
+    upstream = "bugs"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.requesters: list[Requester] = []
+
+    def bind(
+        self, served: Relayed, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
+    ) -> RelayFunction:
+        self.requesters.append(requester)
+
+        async def run(leg: RelayLeg) -> dict[str, Any]:
+            if self.error is not None:
+                raise self.error
+            slot = leg.slot or {"round": 1, "answers": []}
+            while slot["round"] <= 2:
+                await leg.keep_slot(slot)
+                answers = await leg.ask_forwarded({"k": forwarded_question("elicitation/create", ASKED)})
+                leg.forget_round(slot["round"])
+                slot = {"round": slot["round"] + 1, "answers": [*slot["answers"], answers]}
+            return {"content": [{"type": "hologram"}], "answers": slot["answers"], "x": [target, arguments]}
+
+        return run
+
+    async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
+        raise AssertionError("the task exists already")
+
+
+ASKED = {"message": "Who?", "requestedSchema": {"type": "object"}}
+
+
+def relayed(relay: Asking) -> RelayedTool:
+    return RelayedTool(relay, {"name": "bugs__t", "inputSchema": {"type": "object"}}, task="optional")
+
+
+async def test_a_relay_asks_in_a_task_under_the_servers_keys_and_records_them_by_round(host: AsyncioHost) -> None:
+    relay, keeper = Asking(), Keeper()
+    declined = {"result": {"action": "decline"}}
+    journal: Mapping[str, Any] = rest()
+    for number in (1, 2):
+        waiting = await run(relayed(relay), host, journal=journal, keeper=keeper, arguments={"a": 1})
+        assert isinstance(waiting, Waiting)
+        (question,) = waiting.questions.values()
+        assert (list(waiting.questions), question.recorded_as) == (["k"], f"{number}:k")
+        assert keeper.slots[-1]["round"] == waiting.journal["slot"]["round"] == number
+        assert list(waiting.journal["pending"]) == [f"{number}:k"]
+        journal = {**waiting.journal, "answers": {question.recorded_as: [[question.digest, declined]]}}
+    done = await run(relayed(relay), host, journal=journal, keeper=keeper, arguments={"a": 1})
+    assert done == Finished(
+        {"content": [{"type": "hologram"}], "answers": [{"k": declined}] * 2, "x": ["bugs__t", {"a": 1}]}
+    )
+    assert {requester.in_task for requester in relay.requesters} == {True}
+    assert {requester.principal for requester in relay.requesters} == {ADA}
+
+
+async def test_a_relay_has_no_time_limit_in_a_task_either(host: AsyncioHost) -> None:
+    class Slow(Asking):
+        def bind(self, *_: Any) -> RelayFunction:
+            async def run(_leg: RelayLeg) -> dict[str, Any]:
+                await asyncio.sleep(0.05)
+                return {"content": []}
+
+            return run
+
+    hurried = AsyncioHost(0.01, "worker-2")
+    assert await run(relayed(Slow()), hurried) == Finished({"content": []})
+    hurried.close()
+
+
+async def test_a_relay_whose_slot_cannot_be_stored_ends_the_leg_with_that_error(host: AsyncioHost) -> None:
+    with pytest.raises(LeaseLost):
+        await run(relayed(Asking()), host, keeper=Keeper(lost=True))
+
+
+@pytest.mark.parametrize("data", [None, {"x": 1}, [1], "text"])
+async def test_the_error_of_another_server_ends_a_task_as_it_came(host: AsyncioHost, data: Any) -> None:
+    done = await run(relayed(Asking(ProtocolError(-7, "no", data))), host)
+    told = {} if data is None else {"data": data}
+    assert done == Finished(error={"code": -7, "message": "no", **told})

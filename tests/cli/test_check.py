@@ -291,7 +291,7 @@ def test_the_command_prints_a_line_for_each_subject_and_exits_as_the_report_says
     assert result.returncode == 1, result.stderr
     report = json.loads(result.stdout)
     assert report["exit_code"] == 1
-    assert [subject["state"] for subject in report["subjects"]] == ["ok", "ok", "ok", "unreachable", "ok"]
+    assert [subject["state"] for subject in report["subjects"]] == ["ok", "ok", "ok", "ok", "unreachable", "ok"]
     assert report["subjects"][2]["notes"] == ["1 tool", f"served as sealed-gateway {__version__}"]
     assert result.stderr == "hello\n"
     assert str(REPOSITORY) not in result.stdout

@@ -85,7 +85,7 @@ def audit_fields() -> dict[str, set[str]]:
     """Return the fields of each kind of audit line with all values present."""
     lines: list[bytes] = []
     audit, caller = AuditLog(lines.append, "r1", lambda: 0.0, as_json=True), Principal("i", "s", "c")
-    audit.leg(caller, "tools/call", "x", flow="f", leg=1, outcome="completed", seconds=0.0, task="t")
+    audit.leg(caller, "tools/call", "x", flow="f", leg=1, outcome="completed", seconds=0.0, task="t", upstream="u")
     audit.refused(InvalidRequestState(RejectReason.EXPIRED), caller, method="tools/call", target="x", client="c")
     audit.task(caller, "tasks/update", "x", task="t", phase="queued")
     return {line["audit"]: set(line) for line in map(json.loads, lines)}

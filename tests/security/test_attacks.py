@@ -35,7 +35,7 @@ from gateway.sealing.binding import (
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.list_cursor import CursorMaker
+from gateway.sealing.list_cursor import CursorMaker, Place
 from gateway.sealing.packing import pack
 from gateway.sealing.principal import Principal
 from gateway.sealing.state import SCHEMA, seal_state
@@ -724,14 +724,15 @@ def test_an_authentic_state_with_wrong_contents_is_refused(fleet: Fleet, content
     check_refused(fleet, Retry(Sealer(KeyRing.parse(KEY), urandom).seal(contents, binding)), reason)
 
 
+PLACE = Place("", "echo", 0, 0).text
 CURSORS: dict[str, Callable[[str], Any]] = {
     "a state": lambda state: state,
     "a state under the cursor's label": lambda state: "c1." + state[3:],
-    "a cursor of another list": lambda _: CursorMaker(KeyRing.parse(KEY)).make("prompts", "echo"),
-    "a cursor of a removed key": lambda _: CursorMaker(KeyRing.parse(REMOVED_KEY)).make("tools", "echo"),
-    "a cursor for a name that is not there": lambda _: CursorMaker(KeyRing.parse(KEY)).make("tools", "__init__"),
-    "a cursor, altered": lambda _: CursorMaker(KeyRing.parse(KEY)).make("tools", "echo")[:-1] + "w",
-    "a cursor, cut": lambda _: CursorMaker(KeyRing.parse(KEY)).make("tools", "echo")[:20],
+    "a cursor of another list": lambda _: CursorMaker(KeyRing.parse(KEY)).make("prompts", PLACE),
+    "a cursor of a removed key": lambda _: CursorMaker(KeyRing.parse(REMOVED_KEY)).make("tools", PLACE),
+    "a cursor for a text that is no place": lambda _: CursorMaker(KeyRing.parse(KEY)).make("tools", "echo"),
+    "a cursor, altered": lambda _: CursorMaker(KeyRing.parse(KEY)).make("tools", PLACE)[:-1] + "w",
+    "a cursor, cut": lambda _: CursorMaker(KeyRing.parse(KEY)).make("tools", PLACE)[:20],
     "empty": lambda _: "",
     "a name": lambda _: "echo",
     "a number": lambda _: 7,
@@ -748,7 +749,7 @@ def test_nothing_but_our_cursor_of_this_list_pages_through_it(
 
 
 def test_the_cursor_that_the_rows_are_made_from_is_good(fleet: Fleet) -> None:
-    message = request("tools/list", {"cursor": CursorMaker(KeyRing.parse(KEY)).make("tools", "echo")})
+    message = request("tools/list", {"cursor": CursorMaker(KeyRing.parse(KEY)).make("tools", PLACE)})
     names = [tool["name"] for tool in send(fleet["r1"], message, token()).result["tools"]]
     assert names[:2] == ["greet", "greet_too"]
     assert "echo" not in names

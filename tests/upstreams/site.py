@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -74,9 +75,13 @@ class Site(Deployment):
         return User(options.pop("urls", self.urls), token, **options)
 
     def wait_listed(self, *upstreams: str) -> None:
-        """Wait until each replica has read the lists of these upstreams, by default of all in the file."""
+        """Wait until each replica has read the lists of these upstreams, by default of all whose lists are shared."""
+        entries = json.loads(self.file.read_text())["mcpServers"]
+        shared = [
+            name for name, each in entries.items() if not {"forward_headers", "credentials"} & each["gateway"].keys()
+        ]
         for replica in self.replicas:
-            for upstream in upstreams or json.loads(self.file.read_text())["mcpServers"]:
+            for upstream in upstreams or shared:
                 wait_until(partial(_has_read, replica, upstream), f"the lists of {upstream} at {replica.name}")
 
     def metric(self, name: str, /, **labels: str) -> float:
@@ -179,7 +184,7 @@ class User:
             **self.headers,
         }
         if method in NAMED_BY:
-            headers["mcp-name"] = params[NAMED_BY[method]]
+            headers["mcp-name"] = encoded(params[NAMED_BY[method]])
         if self.token is not None:
             headers["authorization"] = f"Bearer {self.token}"
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": meta}}
@@ -227,6 +232,16 @@ class User:
         created = await self.send("tools/call", {"name": tool, "arguments": arguments or {}})
         assert created.result["resultType"] == "task", created
         return str(created.result["taskId"])
+
+    async def asked_in_task(self, task_id: str) -> dict[str, Any]:
+        """Wait until a task asks something, and return its questions."""
+        async with asyncio.timeout(self.seconds):
+            while (task := (await self.send("tasks/get", {"taskId": task_id})).result)["status"] != "input_required":
+                assert task["status"] == "working", task
+                await asyncio.sleep(0.02)
+        questions = task["inputRequests"]
+        assert isinstance(questions, dict)
+        return questions
 
     async def finish(self, task_id: str, answers: Answers | None = None) -> dict[str, Any]:
         """Answer what a task asks until it ends, and return it."""
@@ -303,6 +318,13 @@ class Heard:
         async with asyncio.timeout(SECONDS), self._more:
             await self._more.wait_for(lambda: len(self.of(method)) >= count)
         return self.of(method)
+
+
+def encoded(value: str) -> str:
+    """Return the value of a header that carries any text (2026-07-28, "Value Encoding")."""
+    if value.isascii() and value.isprintable() and value == value.strip():
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
 async def answered(questions: Mapping[str, Any], answers: Answers) -> dict[str, Any]:

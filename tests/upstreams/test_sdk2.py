@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 
 import mcp_types
 import pytest
@@ -26,20 +27,19 @@ def sdk_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield site
 
 
-@pytest.fixture
-async def connection(sdk_site: Site) -> AsyncIterator[Connection[RoundRobin]]:
-    async with connect(sdk_site, ANSWERS, token=TOKEN) as connection:
-        yield connection
+def connecting(site: Site) -> AbstractAsyncContextManager[Connection[RoundRobin]]:
+    return connect(site, ANSWERS, token=TOKEN)
 
 
-async def test_tools_of_the_sdk_are_listed_and_called(connection: Connection[RoundRobin]) -> None:
-    listed = await connection.client.list_tools()
-    assert {"sdk__echo", "sdk__resolved", "stateless__echo"} <= {tool.name for tool in listed.tools}
-    assert await connection.call("sdk__echo", {"text": "hello"}) == ("hello", False)
-    added = await connection.client.call_tool("sdk__add", {"a": 1, "b": 2})
-    assert isinstance(added, mcp_types.CallToolResult)
-    assert added.structured_content == {"result": 3}
-    assert await connection.call("sdk__broken", {}) == ("Error executing tool broken", True)
+async def test_tools_of_the_sdk_are_listed_and_called(sdk_site: Site) -> None:
+    async with connecting(sdk_site) as connection:
+        listed = await connection.client.list_tools()
+        assert {"sdk__echo", "sdk__resolved", "stateless__echo"} <= {tool.name for tool in listed.tools}
+        assert await connection.call("sdk__echo", {"text": "hello"}) == ("hello", False)
+        added = await connection.client.call_tool("sdk__add", {"a": 1, "b": 2})
+        assert isinstance(added, mcp_types.CallToolResult)
+        assert added.structured_content == {"result": 3}
+        assert await connection.call("sdk__broken", {}) == ("Error executing tool broken", True)
 
 
 @pytest.mark.parametrize("upstream", ["sdk", "stateless"])
@@ -52,36 +52,37 @@ async def test_tools_of_the_sdk_are_listed_and_called(connection: Connection[Rou
     ],
 )
 async def test_tools_that_ask_stateless_ask_through_both_replicas(
-    connection: Connection[RoundRobin], upstream: str, tool: str, text: str, legs: int
+    sdk_site: Site, upstream: str, tool: str, text: str, legs: int
 ) -> None:
-    name = f"{upstream}__{tool}"
-    assert await connection.call(name, {}) == (text, False)
-    replicas = connection.balancer.legs(name)
-    assert len(replicas) == legs
-    assert set(replicas) == {"r1", "r2"}
+    async with connecting(sdk_site) as connection:
+        name = f"{upstream}__{tool}"
+        assert await connection.call(name, {}) == (text, False)
+        replicas = connection.balancer.legs(name)
+        assert len(replicas) == legs
+        assert set(replicas) == {"r1", "r2"}
 
 
-async def test_a_tool_that_can_ask_in_a_session_only_says_so(
-    connection: Connection[RoundRobin], sdk_site: Site
-) -> None:
-    for _ in range(4):
-        text, is_error = await connection.call("sdk__awaited", {})
-        assert is_error
-        assert "session" in text
-        assert "era" in text
-    asked = sdk_site.metric("gateway_upstream_requests_total", upstream="sdk", method="tools/call", outcome="error")
-    assert asked <= 2, "each replica remembers it after its first call"
+async def test_a_tool_that_can_ask_in_a_session_only_says_so(sdk_site: Site) -> None:
+    async with connecting(sdk_site) as connection:
+        for _ in range(4):
+            text, is_error = await connection.call("sdk__awaited", {})
+            assert is_error
+            assert "session" in text
+            assert "era" in text
+        asked = sdk_site.metric("gateway_upstream_requests_total", upstream="sdk", method="tools/call", outcome="error")
+        assert asked <= 2, "each replica remembers it after its first call"
 
 
-async def test_prompts_and_resources_of_the_sdk_are_read(connection: Connection[RoundRobin]) -> None:
-    prompt = await connection.client.get_prompt("sdk__greeting", {"name": "Ada"})
-    assert isinstance(prompt, mcp_types.GetPromptResult)
-    content = prompt.messages[0].content
-    assert isinstance(content, mcp_types.TextContent)
-    assert content.text == "Hello, Ada!"
-    for uri, text in {"sdk+note://today": "a note of the SDK", "sdk+item://7": "item 7"}.items():
-        read = await connection.client.read_resource(uri)
-        assert isinstance(read, mcp_types.ReadResourceResult)
-        (contents,) = read.contents
-        assert isinstance(contents, mcp_types.TextResourceContents)
-        assert (contents.uri, contents.text) == (uri, text)
+async def test_prompts_and_resources_of_the_sdk_are_read(sdk_site: Site) -> None:
+    async with connecting(sdk_site) as connection:
+        prompt = await connection.client.get_prompt("sdk__greeting", {"name": "Ada"})
+        assert isinstance(prompt, mcp_types.GetPromptResult)
+        content = prompt.messages[0].content
+        assert isinstance(content, mcp_types.TextContent)
+        assert content.text == "Hello, Ada!"
+        for uri, text in {"sdk+note://today": "a note of the SDK", "sdk+item://7": "item 7"}.items():
+            read = await connection.client.read_resource(uri)
+            assert isinstance(read, mcp_types.ReadResourceResult)
+            (contents,) = read.contents
+            assert isinstance(contents, mcp_types.TextResourceContents)
+            assert (contents.uri, contents.text) == (uri, text)

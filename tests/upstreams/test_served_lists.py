@@ -86,15 +86,18 @@ async def test_both_replicas_give_the_same_pages(many_site: Site) -> None:
 
 async def test_a_change_reaches_each_listening_client_once(restored: Site, many: dict[str, Recording]) -> None:
     changed = ["brand_new", *tools_of("second")[5:]]
-    async with restored.user() as user:
-        async with user.listening(toolsListChanged=True) as one, user.listening(toolsListChanged=True) as two:
-            await asyncio.to_thread(many["second"].serve, changed)
-            many["second"].announce("tools", times=5)
-            for heard in (one, two):
-                await heard.wait_for("notifications/tools/list_changed")
-            assert await user.names() == expected(("second", changed))
-            await settled(1.5)  # longer than changes are collected for
-            assert [len(heard.of("notifications/tools/list_changed")) for heard in (one, two)] == [1, 1]
+    async with (
+        restored.user() as user,
+        user.listening(toolsListChanged=True) as one,
+        user.listening(toolsListChanged=True) as two,
+    ):
+        await asyncio.to_thread(many["second"].serve, changed)
+        many["second"].announce("tools", times=5)
+        for heard in (one, two):
+            await heard.wait_for("notifications/tools/list_changed")
+        assert await user.names() == expected(("second", changed))
+        await settled(1.5)  # longer than changes are collected for
+        assert [len(heard.of("notifications/tools/list_changed")) for heard in (one, two)] == [1, 1]
 
 
 async def test_a_change_that_changes_nothing_is_not_announced(many_site: Site, many: dict[str, Recording]) -> None:
@@ -173,22 +176,26 @@ async def test_a_list_does_not_wait_for_an_upstream_that_is_silent(tmp_path_fact
 
 
 async def test_a_new_file_replaces_only_the_upstreams_that_changed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with Recording() as kept, Recording(["echo"]) as added:
-        with Site(tmp_path_factory.mktemp("watched"), {"kept": entry(kept.url)}, names=["r1"]) as site:
-            site.wait_listed()
-            async with site.user() as user, user.listening(toolsListChanged=True) as heard:
-                call = asyncio.create_task(user.call("kept__slow"))
-                await asyncio.to_thread(kept.wait_begun)
-                site.configure({"kept": entry(kept.url), "added": entry(added.url)})
-                await heard.wait_for("notifications/tools/list_changed")
-                assert (await user.names())[-1] == "added__echo"
-                await asyncio.to_thread(kept.open)
-                assert (await call).text == "finally"
-                site.file.write_text("{broken")
-                await asyncio.to_thread(
-                    wait_until, lambda: str(site.file) in _warnings(site), "a line about the broken file"
-                )
-                assert (await user.call("added__echo", {"text": "still served"})).text == "still served"
+    directory = tmp_path_factory.mktemp("watched")
+    with (
+        Recording() as kept,
+        Recording(["echo"]) as added,
+        Site(directory, {"kept": entry(kept.url)}, names=["r1"]) as site,
+    ):
+        site.wait_listed()
+        async with site.user() as user, user.listening(toolsListChanged=True) as heard:
+            call = asyncio.create_task(user.call("kept__slow"))
+            await asyncio.to_thread(kept.wait_begun)
+            site.configure({"kept": entry(kept.url), "added": entry(added.url)})
+            await heard.wait_for("notifications/tools/list_changed")
+            assert (await user.names())[-1] == "added__echo"
+            await asyncio.to_thread(kept.open)
+            assert (await call).text == "finally"
+            site.file.write_text("{broken")
+            await asyncio.to_thread(
+                wait_until, lambda: str(site.file) in _warnings(site), "a line about the broken file"
+            )
+            assert (await user.call("added__echo", {"text": "still served"})).text == "still served"
     assert kept.count("server/discover") == 1
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import httpx
 import msgspec
 import pytest
@@ -11,7 +14,7 @@ from tests.upstreams.servers import hostile
 from tests.upstreams.servers.hostile import Hostile
 from tests.upstreams.servers.recording import TOOLS, Recording
 
-ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+ALL: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
 
 def ask(server: Recording | Hostile, method: str, /, **params: object) -> Answer:
@@ -24,7 +27,8 @@ def ask(server: Recording | Hostile, method: str, /, **params: object) -> Answer
 
 def test_the_recording_server_lists_everything_in_pages() -> None:
     with Recording(page=7) as upstream:
-        names, more = [], {}
+        names: list[str] = []
+        more: dict[str, str] = {}
         while True:
             page = ask(upstream, "tools/list", **more).result
             names += [tool["name"] for tool in page["tools"]]

@@ -39,6 +39,8 @@ async def speaking(wire: str, site: Site, principal: str, **options: Any) -> Asy
     async with site.client(principal, **options) as client:
         if wire == LEGACY:
             await speak(client)
+        else:
+            await client.initialize()  # without a session, a client is taken to be unable to visit addresses
 
         async def older(method: str, params: Mapping[str, Any], answers: Answers | None = None) -> dict[str, Any]:
             return (await client.complete(method, params, answers=answers)).result

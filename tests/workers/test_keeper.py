@@ -95,6 +95,20 @@ async def test_a_step_is_written_when_it_is_kept(case: Case) -> None:
     assert case.claim.journal["steps"] == {"fetch": [1]}
 
 
+async def test_the_slot_of_a_relay_is_written_before_the_relay_goes_on(case: Case) -> None:
+    case.queue.failures = [TaskStoreDown()]
+    await case.keeper.keep_slot({"round": 1})
+    assert [kept.slot for kept in case.queue.kept] == [{"round": 1}]
+    assert case.claim.journal["slot"] == {"round": 1}
+
+
+async def test_a_slot_that_was_not_stored_is_not_part_of_the_journal(case: Case) -> None:
+    case.queue.failures = [LeaseLost(cancelled=False)]
+    with pytest.raises(LeaseLost):
+        await case.keeper.keep_slot({"round": 1})
+    assert "slot" not in case.claim.journal
+
+
 async def test_a_segment_is_written_when_it_is_kept(case: Case) -> None:
     await case.keeper.keep_emit(1, {"type": "text"})
     assert case.queue.emitted == [(1, {"type": "text"})]

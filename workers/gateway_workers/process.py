@@ -80,8 +80,11 @@ async def _work(
     await services.check_store(telemetry)
     loop = asyncio.get_running_loop()
     queue = services.make_queue(telemetry)
+    upstreams = services.make_upstreams(telemetry)
+    registry = services.registry if upstreams is None else services.registry.arranged(upstreams.parts)
     work = Work(
-        tools=services.registry.tools,
+        tools=registry.tools,
+        find=lambda name: registry.find_tool(name),  # noqa: PLW0108 - the registry of that moment
         queue=queue,
         host=services.host,
         telemetry=telemetry,
@@ -92,6 +95,14 @@ async def _work(
     )
     heart = Heart(partial(services.make_queue, telemetry), settings.task_lease_seconds, loop)
     worker = Worker(work, heart, settings.worker_concurrency)
+
+    def serve(newer: Registry) -> Registry:
+        nonlocal registry
+        registry = newer
+        telemetry.serve(registry.tools)
+        worker.serve(registry.tools)
+        return registry
+
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(services.audit.close)
         if services.tracing is not None:
@@ -105,13 +116,16 @@ async def _work(
         for watcher in services.key_files():
             await stack.enter_async_context(watcher.running())
         if reload:
-
-            def take(registry: Registry) -> None:
-                telemetry.serve(registry.tools)
-                worker.serve(registry.tools)
-
-            reloader = Reloader(settings.tools, lambda: load_registry(settings.tools), take)
+            reloader = Reloader(
+                settings.tools,
+                lambda: load_registry(settings.tools),
+                lambda local: serve(local.arranged(registry.parts)),
+            )
             await stack.enter_async_context(reloader.running())
+        if upstreams is not None:
+            telemetry.serve(registry.tools)
+            upstreams.serve_with(lambda parts: serve(registry.arranged(parts)))
+            await stack.enter_async_context(upstreams.running())
         heart.start(worker.end)
         stack.push_async_callback(heart.stop)
         with _signals(worker, loop, settings.drain_seconds, ending):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -47,12 +47,17 @@ UNKNOWN_TOOL_PAUSE_SECONDS: Final = 1.0
 LAST_WRITES_SECONDS: Final = 2.0
 
 
+def _find_nothing(_name: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """The parts that a worker needs to run tasks.
 
     Attributes:
         tools: the tools at the start, by name.
+        find: returns a tool that no list has, by name, or None.
         queue: the queue to claim tasks from.
         host: runs legs without a time limit, since a task is limited by its time to live.
         telemetry: counts legs and tasks.
@@ -70,6 +75,7 @@ class Work:
     failures: Failures
     strict_asks: bool = False
     tracing: Tracing | None = None
+    find: Callable[[str], Tool | None] = _find_nothing
 
 
 @dataclass(slots=True, eq=False)
@@ -305,6 +311,7 @@ class Worker:
         self._work.telemetry.leg_ended(claim.tool, end, seconds)
         if end in (LegEnd.LOST, LegEnd.EXPIRED):
             log.warning("task %s", end.value, extra={"tool": claim.tool, "task": claim.task_id})
+        tool = self._tools.get(claim.tool)
         self._work.audit.leg(
             claim.principal,
             "tools/call",
@@ -314,11 +321,12 @@ class Worker:
             leg=int(claim.journal.get("legs", 0)) + 1,
             outcome=end.value,
             seconds=seconds,
+            upstream="" if tool is None else tool.upstream,
         )
 
     async def _leg(self, running: _Running) -> LegEnd:
         claim = running.claim
-        tool = self._tools.get(claim.tool)
+        tool = self._tools.get(claim.tool) or self._work.find(claim.tool)
         if self._leaving.is_set() or not self._work.audit.may_run:  # the claim began before that
             return await self._store(running, _Untouched())
         if tool is None:

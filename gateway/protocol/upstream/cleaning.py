@@ -10,14 +10,17 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.protocol.upstream.untrusted import without_reserved
 from gateway.protocol.upstream.uris import own_uri
+from gateway.protocol.versions import META_SERVER_INFO
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All control characters (Unicode category Cc) but tab and line feed."""
 _LINE_BREAKS: Final = re.compile(r"\r\n?")
 _BLANKS: Final = re.compile(r"[\t\n\r]+")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+_RESERVED_LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
+_RESERVED_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 
 _APP: Final = "ui"
 _APP_PAGE: Final = "resourceUri"
@@ -57,6 +60,45 @@ def without_surrogates_inside(value: Any) -> Any:
     if isinstance(value, dict):
         return {without_surrogates_inside(name): without_surrogates_inside(item) for name, item in value.items()}
     return value
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether the protocol reserves a name in `_meta` (MCP "Basic", `_meta`).
+
+    The prefixes of 2026-07-28 have `modelcontextprotocol` or `mcp` as their second label. Earlier revisions also
+    reserved them as the first one.
+    """
+    prefix, slash, _ = name.partition("/")
+    if not slash:
+        return name in _RESERVED_NAMES
+    return not _RESERVED_LABELS.isdisjoint(prefix.lower().split(".")[:2])
+
+
+def oversteps(holder: Mapping[str, Any]) -> bool:
+    """Return whether the `_meta` of an object has reserved names, apart from the one that every server writes."""
+    meta = holder.get("_meta")
+    return isinstance(meta, Mapping) and any(_oversteps(name) for name in meta)
+
+
+def _oversteps(name: str) -> bool:
+    return name != META_SERVER_INFO and is_reserved(name)
+
+
+def without_reserved(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of `_meta` that may be passed on, in either direction."""
+    return {name: value for name, value in meta.items() if not is_reserved(name)}
+
+
+def drop_reserved(holder: dict[str, Any]) -> None:
+    """Remove reserved names from the `_meta` of a result or of parameters, in place, but not the name of the server.
+
+    A `_meta` that is not an object, or of which nothing is left, is removed.
+    """
+    meta = holder.get("_meta")
+    if type(meta) is dict and (kept := {name: meta[name] for name in meta if not _oversteps(name)}):
+        holder["_meta"] = kept
+    else:
+        holder.pop("_meta", None)
 
 
 def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:

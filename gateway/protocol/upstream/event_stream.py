@@ -6,6 +6,7 @@ ignored, as browsers ignore those without a listener. So are events without data
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gateway.errors import GatewayError
@@ -38,8 +39,10 @@ class EventStream:
         self._size = 0
         self._type = b""
 
-    def feed(self, piece: bytes) -> list[bytes]:
-        """Return the data of the events that end in `piece`. The lines of one event are joined with line feeds.
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield the data of the events that end in `piece`. The lines of one event are joined with line feeds.
+
+        The piece has been read when the iterator ends.
 
         Raises:
             EventTooLarge: a line or the data of an event is larger than `max_bytes`. The stream cannot be used again.
@@ -49,22 +52,15 @@ class EventStream:
             if piece[0] == _LF:
                 piece = piece[1:]
         if not piece:
-            return []
+            return
         self._after_cr = piece[-1] == _CR
         lines = piece.splitlines()
         rest = b"" if piece[-1] in (_CR, _LF) else lines.pop()
-        events: list[bytes] = []
         for line in lines:
             event = self._end_line(line)
             if event is not None:
-                events.append(event)
+                yield event
         self._extend(rest)
-        return events
-
-    @property
-    def is_between_events(self) -> bool:
-        """Whether nothing of an event has been read. A stream that ends elsewhere was cut."""
-        return not self._line and not self._data and not self._type
 
     def _extend(self, part: bytes) -> None:
         if len(self._line) + len(part) > self._max_bytes + len(b"data: "):

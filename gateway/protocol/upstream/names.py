@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from typing import Final
 
 MAX_NAME_LENGTH: Final = 64
@@ -17,14 +16,8 @@ MAX_NAME_LENGTH: Final = 64
 
 SEPARATOR: Final = "__"
 
-_PREFIX: Final = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 _DIGEST_DIGITS: Final = 6
-
-
-def is_prefix(text: str) -> bool:
-    """Return whether a text can be the prefix of an upstream: "", or 1 to 32 of `[a-z0-9-]`, a letter first."""
-    return text == "" or _PREFIX.fullmatch(text) is not None
 
 
 def exposed_name(prefix: str, name: str) -> str:
@@ -34,7 +27,7 @@ def exposed_name(prefix: str, name: str) -> str:
     name, it ends in `_` and six hex digits of the SHA-256 of the upstream's name.
 
     Args:
-        prefix: see `is_prefix`; "" adds nothing.
+        prefix: 1 to 32 of `[a-z0-9-]`, a letter first; or "", which adds nothing.
         name: the upstream's own name.
     """
     start = prefix + SEPARATOR if prefix else ""
@@ -56,19 +49,3 @@ def upstream_name(prefix: str, exposed: str) -> str | None:
         return None
     start = prefix + SEPARATOR if prefix else ""
     return exposed[len(start) :] or None if exposed.startswith(start) else None
-
-
-def prefix_of(exposed: str) -> str:
-    """Return the prefix that an exposed name seems to have, "" if it has none."""
-    prefix, separator, _ = exposed.partition(SEPARATOR)
-    return prefix if separator and is_prefix(prefix) else ""
-
-
-def expose(prefix: str, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the exposed names of an upstream's list with the names they stand for, and the names that are hidden.
-
-    A name is hidden if an earlier, different name is exposed under the same one. A repeated name counts once.
-    """
-    exposed: dict[str, str] = {}
-    hidden = [name for name in names if exposed.setdefault(exposed_name(prefix, name), name) != name]
-    return exposed, hidden

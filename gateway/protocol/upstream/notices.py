@@ -1,4 +1,4 @@
-"""Pure: what a server may tell about a request while it works on it."""
+"""Pure: notifications about a request, which a server sends while it works on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.protocol.jsonrpc import RequestId
-from gateway.protocol.upstream.untrusted import clean_text
+from gateway.protocol.upstream.cleaning import clean_text, clipped
 
 PROGRESS: Final = "notifications/progress"
 LOG: Final = "notifications/message"
@@ -25,12 +25,12 @@ def read_progress(params: Mapping[str, Any], token: RequestId) -> dict[str, Any]
     if _is_finite(total):
         told["total"] = total
     if type(message) is str:
-        told["message"] = clean_text(message, MAX_TEXT_BYTES)
+        told["message"] = clipped(clean_text(message), MAX_TEXT_BYTES)
     return told
 
 
 def read_log(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return `level`, `data`, and `logger` if it is valid; None for something that is no log message.
+    """Return `level`, `data`, and `logger` if it is valid; None if it is not a log message.
 
     The level may be unknown.
     """
@@ -39,7 +39,7 @@ def read_log(params: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     told: dict[str, Any] = {"level": level, "data": params["data"]}
     if type(logger) is str:
-        told["logger"] = clean_text(logger, MAX_TEXT_BYTES)
+        told["logger"] = clipped(clean_text(logger), MAX_TEXT_BYTES)
     return told
 
 

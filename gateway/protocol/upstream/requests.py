@@ -13,7 +13,7 @@ from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.param_headers import ParamHeader
 from gateway.protocol.strict_json import encode
-from gateway.protocol.upstream.untrusted import without_reserved
+from gateway.protocol.upstream.cleaning import without_reserved
 from gateway.protocol.versions import (
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
@@ -33,13 +33,6 @@ RELAYED: Final[tuple[CapabilityPath, ...]] = (
 )
 """What the gateway passes on between a server that asks and a client that answers."""
 
-ALL_CAPABILITIES: Final[Mapping[str, Any]] = {
-    "elicitation": {"form": {}, "url": {}},
-    "sampling": {"tools": {}},
-    "roots": {},
-}
-"""What is declared where no client is involved, such as for lists, so that a server hides nothing."""
-
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 """Larger integers cannot be mirrored in a header ("Schema Extension")."""
 
@@ -56,11 +49,11 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What a request says of its sender.
+    """The part of a request that describes its sender.
 
     Attributes:
         client_info: the `Implementation` of the gateway.
-        capabilities: what may be asked, from `relayed_capabilities`.
+        capabilities: what the server may ask, from `relayed_capabilities`.
         progress_token: asks for progress; None does not.
         log_level: the least severe log messages to send; None asks for none.
         traceparent: our span (W3C "Trace Context"), or None.

@@ -14,7 +14,7 @@ import msgspec
 from gateway.errors import GatewayError, ParseError
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
 from gateway.protocol.strict_json import MAX_DEPTH, decode, encode
-from gateway.protocol.upstream.untrusted import clean_text, pass_meta
+from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved, oversteps
 
 MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
 MAX_ERROR_DATA_BYTES: Final = 64 * 1024
@@ -45,10 +45,12 @@ class Result(msgspec.Struct, frozen=True):
     Attributes:
         value: the object.
         asks: whether it is an `InputRequiredResult`.
+        overstepped: whether there were such keys.
     """
 
     value: dict[str, Any]
     asks: bool
+    overstepped: bool = False
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
@@ -58,7 +60,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
         code: any integer that a float holds exactly.
         message: for people.
         data: any JSON value, None if there is none or it is too large.
-        has_id: whether it names our request. One that does not may be an answer to a request that was not understood.
+        has_id: whether it names our request. Servers that could not read a request answer without its id.
     """
 
     code: int
@@ -137,9 +139,10 @@ def _read_result(result: Any) -> Result:
     kind = result.get("resultType", COMPLETE)
     if kind not in (COMPLETE, INPUT_REQUIRED):
         raise Malformed("the result has an unknown resultType")
+    overstepped = oversteps(result)
     if "_meta" in result:
-        pass_meta(result)
-    return Result(result, kind == INPUT_REQUIRED)
+        drop_reserved(result)
+    return Result(result, kind == INPUT_REQUIRED, overstepped)
 
 
 def _read_error(message: dict[str, Any], request_id: RequestId) -> ErrorAnswer:
@@ -154,7 +157,7 @@ def _read_error(message: dict[str, Any], request_id: RequestId) -> ErrorAnswer:
         raise Malformed('"error" needs an integer "code" and a string "message"')
     if data is not None and len(encode(data)) > MAX_ERROR_DATA_BYTES:
         data = None
-    return ErrorAnswer(code, clean_text(text, MAX_ERROR_MESSAGE_BYTES), data, has_id)
+    return ErrorAnswer(code, clipped(clean_text(text), MAX_ERROR_MESSAGE_BYTES), data, has_id)
 
 
 def _read_other(message: dict[str, Any]) -> Notice | Asked:

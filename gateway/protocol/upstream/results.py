@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.protocol.upstream.cleaning import clean_line, with_clean_meta
+from gateway.protocol.upstream.cleaning import with_clean_meta
 from gateway.protocol.upstream.uris import own_uri
 
 _WIRE_MEMBERS: Final = ("resultType",)
 """What each wire writes itself."""
-
-
-MAX_COMPLETIONS: Final = 100
-"""How many values a completion may have (MCP "Completion")."""
 
 
 class Misshapen(ValueError):
@@ -41,23 +37,6 @@ def rewrite_result(method: str, prefix: str, result: Mapping[str, Any]) -> dict[
     elif method == "resources/read":
         fields["contents"] = [_contents(prefix, contents) for contents in _list(fields, "contents")]
     return fields
-
-
-def clean_completion(completion: Any) -> dict[str, Any]:
-    """Return the `completion` object of an upstream: as many values as a client accepts, as lines of text.
-
-    Raises:
-        Misshapen: it is not an object with values.
-    """
-    if not isinstance(completion, dict):
-        raise Misshapen("its completion is not an object")
-    values = [clean_line(value) for value in _list(completion, "values") if isinstance(value, str)]
-    cleaned: dict[str, Any] = {"values": values[:MAX_COMPLETIONS]}
-    total = completion.get("total")
-    if type(total) is int and total >= len(cleaned["values"]):
-        cleaned["total"] = total
-    cleaned["hasMore"] = completion.get("hasMore") is True or len(values) > MAX_COMPLETIONS
-    return cleaned
 
 
 def _list(fields: Mapping[str, Any], member: str) -> list[Any]:

@@ -80,16 +80,6 @@ def upstream_uri(prefix: str, uri: str) -> str | None:
     return _decoded(rest[len(_TEXT_SCHEME) + 1 :])
 
 
-def prefix_of_uri(uri: str) -> str:
-    """Return the prefix that a URI seems to have, in lower case, "" if it has none."""
-    app = len(_APP_SCHEME)
-    if uri[:app].lower() == _APP_SCHEME:
-        host = re.split(r"[/?#]", uri[app:], maxsplit=1)[0]
-        return host.partition(".")[0].lower() if "." in host else ""
-    scheme = uri.partition(":")[0]
-    return scheme.partition("+")[0].lower() if "+" in scheme else ""
-
-
 def _decoded(text: str) -> str | None:
     if _BROKEN_ENCODING.search(text):
         return None

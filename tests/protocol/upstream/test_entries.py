@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import Prompt, Resource, ResourceTemplate, Tool
 
-from gateway.protocol.upstream.cleaning import clean_line, clean_text, clipped
+from gateway.protocol.upstream.cleaning import clean_line, clean_text, clipped, is_reserved
 from gateway.protocol.upstream.entries import (
     MAX_DESCRIPTION_BYTES,
     MAX_ENTRY_DEPTH,
@@ -22,7 +22,6 @@ from gateway.protocol.upstream.entries import (
     Kind,
     clean_entry,
 )
-from gateway.protocol.upstream.untrusted import is_reserved
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "description": "a\x1b[2J"}}}
 TOOL = {"name": "search", "inputSchema": SCHEMA}

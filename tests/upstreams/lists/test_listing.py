@@ -1,4 +1,4 @@
-"""What is read of an upstream's lists, however it answers."""
+"""The lists of an upstream are read within limits, however it answers."""
 
 from __future__ import annotations
 

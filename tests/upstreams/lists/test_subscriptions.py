@@ -1,4 +1,4 @@
-"""What reaches clients of the changes that an upstream announces."""
+"""Changes that an upstream announces are noticed once, and none is missed."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ async def huge_event(exchange: Exchange, _request_id: Json) -> None:
 
 
 async def unzipped(exchange: Exchange, request_id: Json) -> None:
-    """Send a compressed body that nobody asked for; it grows a thousandfold."""
-    body = gzip.compress(msgspec.json.encode(response(request_id, text("x" * 50_000_000))))
+    """Send a compressed body that nobody asked for; it grows a hundredfold."""
+    body = gzip.compress(msgspec.json.encode(response(request_id, text("x" * 4_000_000))), 1)
     exchange.reply(200, body, [("content-type", "application/json"), ("content-encoding", "gzip")])
 
 
@@ -126,7 +126,8 @@ async def half_body(exchange: Exchange, _request_id: Json) -> None:
 
 async def ended_stream(exchange: Exchange, _request_id: Json) -> None:
     """End an event stream without a response."""
-    exchange.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "bye"}})
+    exchange.begin_events()
+    exchange.chunk(b": nothing more\n\n")
     exchange.end_events()
 
 
@@ -140,7 +141,7 @@ async def silent_stream(exchange: Exchange, _request_id: Json) -> None:
 
 
 async def endless_body(exchange: Exchange, _request_id: Json) -> None:
-    """Send a byte now and then, for ever."""
+    """Send a byte now and then, endlessly."""
     exchange.head(200, [("content-type", "application/json"), ("transfer-encoding", "chunked")])
     while not exchange.gone:
         exchange.chunk(b" ")
@@ -156,7 +157,7 @@ async def endless_head(exchange: Exchange, _request_id: Json) -> None:
 
 
 async def endless_comments(exchange: Exchange, _request_id: Json) -> None:
-    """Keep an event stream alive for ever."""
+    """Keep an event stream alive endlessly."""
     exchange.begin_events()
     while not exchange.gone:
         exchange.chunk(b": still here\n\n")
@@ -164,7 +165,7 @@ async def endless_comments(exchange: Exchange, _request_id: Json) -> None:
 
 
 async def endless_notices(exchange: Exchange, _request_id: Json) -> None:
-    """Send log messages for ever."""
+    """Send log messages endlessly."""
     while not exchange.gone:
         params = {"level": "info", "data": "x" * 1000}
         exchange.event({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
@@ -277,7 +278,7 @@ CALLS: Mapping[str, Mode] = {
     "asks_no_object": asking(inputRequests=[], requestState="s"),
     "asks_no_request": asking(inputRequests={"q": 7}, requestState="s"),
     "asks_too_much": asking(inputRequests={"q": {"method": "tools/list", "params": {}}}, requestState="s"),
-    "asks_for_ever": asking(requestState="s"),
+    "asks_endlessly": asking(requestState="s"),
     "state_no_text": asking(inputRequests={}, requestState=7),
     "state_huge": asking(inputRequests={"q": {"method": "roots/list", "params": {}}}, requestState="s" * 600_000),
     "asks_thousands": asking(
@@ -335,7 +336,9 @@ LISTS: Mapping[str, Callable[[], Mode]] = {
             "inputSchema": {"type": "object", "properties": {"a": {"type": "array", "x-mcp-header": "no token"}}},
         },
     ),
-    "schema_that_does_not_compile": lambda: _tools(ECHO, {"name": "odd", "inputSchema": {"type": "objekt"}}),
+    "schema_that_does_not_compile": lambda: _tools(
+        ECHO, {"name": "odd", "inputSchema": {"type": "object", "properties": {"a": {"type": "objekt"}}}}
+    ),
     "reserved_meta_in_an_entry": lambda: _tools({**ECHO, "_meta": {f"{META}/own": SECRET, "example.com/kept": 1}}),
     "many_tools": lambda: _tools(ECHO, *({**ECHO, "name": f"t{n}"} for n in range(12_000))),
     "list_duplicate_names": lambda: bytes_of(b'{"jsonrpc":"2.0","id":ID,"result":{"tools":[],"tools":[]}}'),

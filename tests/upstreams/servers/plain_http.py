@@ -80,6 +80,7 @@ class Exchange:
 
     async def drain(self) -> None:
         """Wait until the client has read most of what was sent."""
+        await asyncio.sleep(0)  # lets the loop notice that the client is gone
         await self.connection.writable.wait()
 
     def cut(self) -> None:

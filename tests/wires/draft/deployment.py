@@ -38,7 +38,7 @@ class Deployment(Fleet):
         self._has_store = server is not None
         environ = {
             "GATEWAY_TOOLS": "gateway.demo,"
-            "tests.wires.draft.tools,tests.wires.draft.task_tools,tests.wires.draft.streaming_tools",
+            "tests.wires.draft.tools,tests.wires.draft.task_tools,tests.wires.draft.streaming_tools,tests.wires.relays",
             "GATEWAY_AUDIENCE": AUDIENCE,
             "GATEWAY_AUTH": "jwt",
             "GATEWAY_JWT_SECRET": SECRET,

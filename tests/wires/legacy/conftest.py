@@ -19,7 +19,8 @@ __all__ = ["client_of", "name", "pytest_runtest_makereport", "redis"]
 Begin: TypeAlias = Callable[..., Awaitable[DraftClient]]
 
 TOOLS: Final = (
-    "tests.wires.draft.tools,tests.wires.draft.task_tools,tests.wires.legacy.tools,tests.wires.legacy.working_tools"
+    "tests.wires.draft.tools,tests.wires.draft.task_tools,tests.wires.legacy.tools,tests.wires.legacy.working_tools,"
+    "tests.wires.relays"
 )
 
 

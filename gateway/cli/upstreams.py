@@ -1,0 +1,239 @@
+"""`gateway upstreams`: asks the upstreams of a file what they offer, and writes the lock file of their tools."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from gateway.authoring.parts import Part
+from gateway.errors import ConfigurationError
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.process.upstreams import UpstreamConnection, connect
+from gateway.protocol.upstream.cleaning import clean_line
+from gateway.settings.model import Settings
+from gateway.upstreams.breaker import Breaker
+from gateway.upstreams.bulkhead import Bulkhead
+from gateway.upstreams.definition import Definition, UpstreamFile
+from gateway.upstreams.failures import UpstreamError, UpstreamFailure
+from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.listing import GATEWAY, MAX_BYTES, Listed, NeedsSession, discover, read_all
+from gateway.upstreams.part import PartMaker
+from gateway.upstreams.pins import lock_file_of, write_lock
+from gateway.upstreams.reading import UpstreamReader
+from gateway.upstreams.relay import UpstreamRelay
+
+ANSWER_SECONDS: Final = 10.0
+"""How long an upstream may take for each page of its lists."""
+
+EXIT_UNREACHABLE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """The answer of one upstream.
+
+    Attributes:
+        definition: what the operator wrote.
+        listed: the lists of the upstream as they came; None if it did not answer.
+        part: what is served of them.
+        problem: why there is no answer; "" if there is one.
+    """
+
+    definition: Definition
+    listed: Listed | None = None
+    part: Part | None = None
+    problem: str = ""
+
+
+def read_file(settings: Settings, *, needs_lock: bool = True) -> UpstreamFile:
+    """Read the file of upstreams that the settings name.
+
+    Raises:
+        ConfigurationError: they name none, or something in the file is wrong.
+    """
+    if settings.upstreams is None:
+        raise ConfigurationError("GATEWAY_UPSTREAMS: not set; name a file of upstreams there or with --upstreams")
+    return UpstreamReader(Path(settings.upstreams), needs_lock=needs_lock).read()
+
+
+def show(settings: Settings, *, as_json: bool) -> tuple[str, int]:
+    """Return what each upstream serves, for people or as JSON, and the exit code: 1 if one of them does not answer.
+
+    Raises:
+        ConfigurationError: the file is wrong.
+    """
+    found = read_file(settings)
+    surveyed = asyncio.run(survey(found.definitions, str(settings.upstreams)))
+    text = json.dumps(_as_json(surveyed, found), indent=2) if as_json else _as_text(surveyed, found)
+    return text, EXIT_UNREACHABLE if any(each.problem for each in surveyed) else 0
+
+
+def pin(settings: Settings) -> tuple[str, int]:
+    """Write the lock file with the served tools of all upstreams. Return the outcome in words, and the exit code.
+
+    If an upstream does not answer, nothing is written: its tools would count as changed.
+
+    Raises:
+        ConfigurationError: the file is wrong, or the lock file cannot be written.
+    """
+    found = read_file(settings, needs_lock=False)
+    surveyed = asyncio.run(survey(found.definitions, str(settings.upstreams), pinned=False))
+    silent = [f"{each.definition.name}: {each.problem}" for each in surveyed if each.problem]
+    if silent:
+        return "\n".join([*silent, "nothing is pinned; try again when all upstreams answer"]), EXIT_UNREACHABLE
+    tools = {each.definition.name: _served_tools(each) for each in surveyed}
+    lock = lock_file_of(Path(str(settings.upstreams)))
+    write_lock(lock, tools)
+    return f"pinned in {lock}: {sum(map(len, tools.values()))} tools of {', '.join(tools)}", 0
+
+
+def _served_tools(surveyed: Surveyed) -> list[dict[str, Any]]:
+    tools = () if surveyed.listed is None else surveyed.listed.lists["tools"]
+    return [tool for tool in tools if surveyed.definition.serves_tool(tool["name"])]
+
+
+async def survey(definitions: Sequence[Definition], file: str, *, pinned: bool = True) -> list[Surveyed]:
+    """Ask upstreams, all at once, what they offer. Nothing is called.
+
+    Args:
+        definitions: the upstreams.
+        file: the file that defines them, for messages.
+        pinned: whether tools that differ from the lock file are left out, as their upstream's `pin` says.
+
+    Raises:
+        ConfigurationError: an address, a proxy or a certificate cannot be used.
+    """
+    return list(await asyncio.gather(*(_survey_one(definition, file, pinned=pinned) for definition in definitions)))
+
+
+async def _survey_one(definition: Definition, file: str, *, pinned: bool) -> Surveyed:
+    async with connected(definition, file) as connection:
+        try:
+            listed = await read_lists(definition, connection)
+        except (UpstreamFailure, UpstreamError) as failure:
+            return Surveyed(definition, problem=problem_of(definition, failure))
+        part = await _part_of(definition, connection, listed) if pinned else None
+        return Surveyed(definition, listed, part)
+
+
+@contextlib.asynccontextmanager
+async def connected(definition: Definition, file: str) -> AsyncIterator[UpstreamConnection]:
+    """Give a client of an upstream while the context is open."""
+    connection = connect(definition, UpstreamMetrics(CollectorRegistry()), file)
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+async def read_lists(definition: Definition, connection: UpstreamConnection) -> Listed:
+    """Read all lists of an upstream, as the gateway itself.
+
+    Raises:
+        UpstreamFailure, UpstreamError: it does not answer as it should.
+    """
+
+    async def ask(method: str, params: dict[str, Any]) -> Mapping[str, Any]:
+        return await connection.client.request(
+            method, params, requester=GATEWAY, seconds=ANSWER_SECONDS, max_bytes=MAX_BYTES
+        )
+
+    discovered = await discover(definition.name, ask)
+    return await read_all(definition.name, ask, discovered)
+
+
+def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
+    """Return why an upstream did not answer, for operators."""
+    if isinstance(failure, NeedsSession):
+        return f"it does not speak MCP 2026-07-28, or only in sessions ({failure.detail})"
+    if isinstance(failure, UpstreamError):
+        return f"it answers with error {failure.code}: {clean_line(str(failure))}"
+    if definition.credentials.kind == "token_exchange":
+        return "its lists depend on the caller, and this command has no token of one"
+    return str(failure).removeprefix(f"{definition.name}: ")
+
+
+async def _part_of(definition: Definition, connection: UpstreamConnection, listed: Listed) -> Part:
+    """Return what a replica serves of these lists. The log says what is left out."""
+    metrics = UpstreamMetrics(CollectorRegistry())
+    guarded = GuardedClient(
+        definition.name,
+        connection.client,
+        Breaker(time.monotonic, lambda _is_open: None),
+        Bulkhead(definition.max_in_flight, definition.rate, lambda _count: None),
+    )
+    relay = UpstreamRelay(definition, guarded, connection.credentials, metrics)
+    return await PartMaker(definition, guarded, relay, metrics).listed(listed, None)
+
+
+def _entries(part: Part | None) -> dict[str, list[str]]:
+    """Return the names and URIs that clients see, by kind."""
+    if part is None:
+        return {}
+    lists = {
+        "tools": part.tools,
+        "prompts": part.prompts,
+        "resources": part.resources,
+        "templates": part.templates,
+    }
+    return {kind: list(entries) for kind, entries in lists.items()}
+
+
+def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str, Any]]:
+    answered = [
+        {
+            "name": each.definition.name,
+            "prefix": each.definition.prefix,
+            "transport": each.definition.transport,
+            "url": each.definition.place,
+            "era": "stateless" if each.listed is not None else None,
+            "state": "unreachable" if each.problem else "ok",
+            **({"reason": each.problem} if each.problem else {}),
+            **_entries(each.part),
+        }
+        for each in surveyed
+    ]
+    others = [
+        {"name": each.name, "transport": each.transport, "state": "not served", "reason": each.reason}
+        for each in found.not_served
+    ]
+    return answered + others
+
+
+def _as_text(surveyed: Sequence[Surveyed], found: UpstreamFile) -> str:
+    rows = [("UPSTREAM", "STATE", "SERVES")]
+    rows += [(each.definition.name, "unreachable" if each.problem else "ok", _summary(each)) for each in surveyed]
+    rows += [(each.name, "not served", each.reason) for each in found.not_served]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"{name:<{widths[0]}}  {state:<{widths[1]}}  {text}" for name, state, text in rows]
+    tools = [tool for each in surveyed for tool in _tools(each.part)]
+    if tools:
+        width = max(len(name) for name in ("TOOL", *(name for name, _ in tools)))
+        lines += ["", f"{'TOOL':<{width}}  DESCRIPTION"]
+        lines += [f"{name:<{width}}  {text}".rstrip() for name, text in tools]
+    return "\n".join(lines)
+
+
+def _summary(surveyed: Surveyed) -> str:
+    if surveyed.problem:
+        return surveyed.problem
+    counts = {kind.removesuffix("s"): len(names) for kind, names in _entries(surveyed.part).items()}
+    texts = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
+    return f"{', '.join(texts) or 'nothing'} from {surveyed.definition.place}"
+
+
+def _tools(part: Part | None) -> list[tuple[str, str]]:
+    """Return the name and the first line of the description of each tool."""
+    tools = {} if part is None else part.tools
+    return [
+        (name, clean_line(str(tool.catalogue_entry().get("description", "")).strip().partition("\n")[0]))
+        for name, tool in tools.items()
+    ]

@@ -1,0 +1,199 @@
+"""`gateway upstreams`: what it lists, what it pins, and calls whose questions are answered in the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli.upstream_call import call
+from gateway.cli.upstreams import pin, show
+from gateway.errors import ConfigurationError
+from gateway.settings.model import Settings
+from tests.cli.test_main import gateway
+from tests.upstreams.servers.recording import Recording
+
+
+@pytest.fixture
+def upstream() -> Iterator[Recording]:
+    with Recording() as upstream:
+        yield upstream
+
+
+class Terminal:
+    """Settings with a file of upstreams, what was printed, and what the user types."""
+
+    def __init__(self, folder: Path, **entries: dict[str, Any]) -> None:
+        self.file = folder / "up.json"
+        self.said: list[str] = []
+        self.write(**entries)
+
+    def write(self, **entries: dict[str, Any]) -> None:
+        self.file.write_text(json.dumps({"mcpServers": entries}))
+
+    @property
+    def settings(self) -> Settings:
+        return Settings.load({}, upstreams=str(self.file))
+
+    def call(self, name: str, tool: str | None = None, *given: str, types: tuple[str, ...] = ()) -> int:
+        typed = iter(types)
+
+        def read(prompt: str) -> str:
+            self.said.append(prompt)
+            try:
+                return next(typed)
+            except StopIteration:
+                raise EOFError from None
+
+        return call(self.settings, name, tool, given, say=self.said.append, read=read)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, upstream: Recording) -> Terminal:
+    return Terminal(tmp_path, bugs={"url": upstream.url})
+
+
+def test_the_list_names_what_is_served_and_why_something_is_not(tmp_path: Path, upstream: Recording) -> None:
+    only = {"tools": {"allow": ["echo"]}, "prompts": {"allow": []}, "resources": {"allow": []}}
+    bugs = {"url": upstream.url, "gateway": only}
+    down = {"url": "http://127.0.0.1:9/mcp"}
+    terminal = Terminal(tmp_path, bugs=bugs, down=down, time={"command": "uvx"})
+    text, code = show(terminal.settings, as_json=False)
+    lines = text.splitlines()
+    assert code == 1
+    assert lines[1] == f"bugs      ok           1 tool from {upstream.url}"
+    assert lines[2].startswith("down      unreachable  unreachable: ")
+    assert lines[3].startswith("time      not served   the gateway does not run commands yet")
+    assert lines[5:] == ["TOOL        DESCRIPTION", "bugs__echo  The upstream's echo"]
+    as_json, _ = show(terminal.settings, as_json=True)
+    assert [(each["name"], each["state"]) for each in json.loads(as_json)] == [
+        ("bugs", "ok"),
+        ("down", "unreachable"),
+        ("time", "not served"),
+    ]
+    assert json.loads(as_json)[0]["tools"] == ["bugs__echo"]
+    assert {recorded.method for recorded in upstream.calls}.isdisjoint({"tools/call"})
+
+
+def test_the_list_needs_a_file() -> None:
+    with pytest.raises(ConfigurationError, match="GATEWAY_UPSTREAMS: not set"):
+        show(Settings.load({}), as_json=False)
+
+
+def test_pinned_tools_are_served_until_they_change(tmp_path: Path, upstream: Recording) -> None:
+    refusing = {"url": upstream.url, "gateway": {"pin": "refuse", "tools": {"allow": ["echo", "act"]}}}
+    terminal = Terminal(tmp_path, bugs=refusing)
+    with pytest.raises(ConfigurationError, match="run `gateway upstreams pin`"):
+        show(terminal.settings, as_json=True)
+    assert pin(terminal.settings) == (f"pinned in {terminal.file}.lock.json: 2 tools of bugs", 0)
+    assert json.loads(show(terminal.settings, as_json=True)[0])[0]["tools"] == ["bugs__echo", "bugs__act"]
+    lock = Path(f"{terminal.file}.lock.json")
+    lock.write_text(lock.read_text().replace('"echo": "sha256:', '"echo": "sha256:0'))
+    assert json.loads(show(terminal.settings, as_json=True)[0])[0]["tools"] == ["bugs__act"]
+
+
+def test_nothing_is_pinned_while_an_upstream_does_not_answer(tmp_path: Path, upstream: Recording) -> None:
+    terminal = Terminal(tmp_path, bugs={"url": upstream.url}, down={"url": "http://127.0.0.1:9/mcp"})
+    text, code = pin(terminal.settings)
+    assert code == 1
+    assert text.startswith("down: unreachable: ")
+    assert text.endswith("nothing is pinned; try again when all upstreams answer")
+    assert [path.name for path in tmp_path.iterdir()] == ["up.json"]
+
+
+def test_lists_of_callers_cannot_be_read_without_one(tmp_path: Path, upstream: Recording) -> None:
+    exchange = {"credentials": {"kind": "token_exchange", "audience": "bugs"}}
+    terminal = Terminal(tmp_path, bugs={"url": upstream.url, "gateway": exchange})
+    assert terminal.call("bugs") == 1
+    assert terminal.said == ["bugs: its lists depend on the caller, and this command has no token of one"]
+
+
+def test_a_test_without_a_tool_lists_them(terminal: Terminal) -> None:
+    assert terminal.call("bugs") == 0
+    assert terminal.said[:2] == ["bugs answers; its tools:", "  echo text=…"]
+
+
+@pytest.mark.parametrize("tool", ["echo", "bugs__echo"])
+def test_arguments_have_the_type_that_the_tool_wants(tool: str, terminal: Terminal, upstream: Recording) -> None:
+    assert terminal.call("bugs", tool, "text=5") == 0
+    assert terminal.said == ["5"]
+    assert terminal.call("bugs", "structured", "numbers=[1, 2]") == 0
+    arguments = [recorded.arguments for recorded in upstream.calls if recorded.method == "tools/call"]
+    assert arguments == [{"text": "5"}, {"numbers": [1, 2]}]
+
+
+def test_questions_are_asked_until_the_answer_fits(terminal: Terminal, upstream: Recording) -> None:
+    assert terminal.call("bugs", "two_rounds", types=("Ada", "green", "red")) == 0
+    assert [line for line in terminal.said if line.endswith(("?", ": ")) or "fit" in line] == [
+        "What is your name?",
+        "name: ",
+        "A colour, Ada?",
+        "colour (one of red, blue): ",
+        "the answer does not fit: colour: 'green' is not one of ['red', 'blue']",
+        "colour (one of red, blue): ",
+    ]
+    answers = [recorded.answers for recorded in upstream.calls if recorded.method == "tools/call"]
+    assert answers[1:] == [
+        {"answer": {"action": "accept", "content": {"name": "Ada"}}},
+        {"answer": {"action": "accept", "content": {"colour": "red"}}},
+    ]
+
+
+@pytest.mark.parametrize(("types", "action"), [(("/decline",), "decline"), (("/cancel",), "cancel"), ((), "cancel")])
+def test_a_user_may_refuse_to_answer(
+    types: tuple[str, ...], action: str, terminal: Terminal, upstream: Recording
+) -> None:
+    terminal.call("bugs", "ask_name", types=types)
+    [*_, last] = [recorded.answers for recorded in upstream.calls if recorded.method == "tools/call"]
+    assert [answer["action"] for answer in last.values()] == [action]
+
+
+def test_an_address_is_shown_and_waited_for(terminal: Terminal) -> None:
+    assert terminal.call("bugs", "consent", types=("",)) == 0
+    assert any(line.startswith("open http") for line in terminal.said)
+
+
+def test_a_state_without_a_question_is_sent_back(terminal: Terminal) -> None:
+    assert terminal.call("bugs", "only_state", "times=2") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("bugs", "nope"), "bugs serves no tool 'nope'; it serves: echo, "),
+        (("bugs", "fail"), "the tool reports an error"),
+        (("bugs", "rpc_error"), "bugs: it answers with error "),
+        (("bugs", "sample"), "bugs: it answers with error -32021"),
+        (("bugs", "forbidden_question"), "bugs needs an answer, but it asks its client something that servers may not"),
+    ],
+)
+def test_a_call_that_fails_says_why(arguments: tuple[str, str], words: str, terminal: Terminal) -> None:
+    assert terminal.call(*arguments) == 1
+    assert terminal.said[-1].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nope",), "no upstream is named 'nope'; use one of: bugs"),
+        (("bugs", "echo", "hello"), "'hello' is not key=value"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(arguments: tuple[str, ...], words: str, terminal: Terminal) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        terminal.call(*arguments)
+
+
+def test_an_entry_that_is_not_served_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="time: not served: the gateway does not run commands yet"):
+        Terminal(tmp_path, time={"command": "uvx"}).call("time")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_file_may_be_named_before_or_after_the_command(before: bool, terminal: Terminal) -> None:
+    option, command = ["--upstreams", str(terminal.file)], ["test", "bugs", "echo", "text=hello"]
+    result = gateway("upstreams", *(option + command if before else command + option), settings={})
+    assert (result.stdout, result.returncode) == ("hello\n", 0), result.stderr

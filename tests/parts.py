@@ -1,0 +1,104 @@
+"""Parts of a registry whose upstreams are functions of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.authoring.parts import Part
+from gateway.authoring.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.authoring.uri_templates import UriTemplate
+from gateway.engine.journal import Journal
+from gateway.engine.relaying import RelayFunction, RelayLeg
+
+
+class EchoRelay:
+    """A relay to an upstream that says who was called, and with what."""
+
+    def __init__(self, upstream: str) -> None:
+        self.upstream = upstream
+
+    def bind(
+        self, served: Relayed, target: str, arguments: dict[str, Any], _requester: Requester, _journal: Journal
+    ) -> RelayFunction:
+        async def run(_relaying: RelayLeg) -> dict[str, Any]:
+            if isinstance(served, RelayedTool):
+                return {"content": [{"type": "text", "text": f"{self.upstream} {target} {arguments}"}]}
+            return {"messages": []} if isinstance(served, RelayedPrompt) else {"contents": []}
+
+        return run
+
+    async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
+        """Keep nothing."""
+
+
+def relayed_tool(upstream: str, name: str, **options: Any) -> RelayedTool:
+    """Return a tool of an upstream, by the name that clients use. Unknown options are members of its entry."""
+    known = {"listed", "scopes", "task", "start", "after_seconds"}
+    entry = {"name": name, "inputSchema": {"type": "object"}}
+    entry.update({key: value for key, value in options.items() if key not in known})
+    return RelayedTool(EchoRelay(upstream), entry, **{key: options[key] for key in options if key in known})
+
+
+def relayed_prompt(upstream: str, name: str, **options: Any) -> RelayedPrompt:
+    """Return a prompt of an upstream."""
+    return RelayedPrompt(EchoRelay(upstream), {"name": name}, **options)
+
+
+def relayed_resource(upstream: str, uri: str, **options: Any) -> RelayedResource:
+    """Return a resource of an upstream, or a template of resources."""
+    if "{" in uri:
+        entry = {"name": uri, "uriTemplate": uri}
+        return RelayedResource(EchoRelay(upstream), entry, template=UriTemplate(uri), **options)
+    return RelayedResource(EchoRelay(upstream), {"name": uri, "uri": uri}, **options)
+
+
+def part(
+    name: str,
+    names: Iterable[str] = (),
+    *,
+    prefix: str | None = None,
+    tool: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Part:
+    """Return a part with one entry of each kind for every name.
+
+    Args:
+        name: the name of the upstream.
+        names: what the upstream calls its entries.
+        prefix: the prefix of the part; by default its name.
+        tool: options of each tool, see `relayed_tool`.
+        **options: other attributes of the part.
+    """
+    own = name if prefix is None else prefix
+    before, scheme = (f"{own}__", f"{own}+docs") if own else ("", "docs")
+    tools = [relayed_tool(name, f"{before}{each}", **(tool or {})) for each in names]
+    prompts = [relayed_prompt(name, f"{before}{each}") for each in names]
+    resources = [relayed_resource(name, f"{scheme}://{each}", announces_changes=True) for each in names]
+    templates = [relayed_resource(name, f"{scheme}-{each}://{{name}}") for each in names]
+    lists = {
+        "tools": {each.name: each for each in tools},
+        "prompts": {each.name: each for each in prompts},
+        "resources": {each.uri: each for each in resources},
+        "templates": {each.uri: each for each in templates},
+    }
+    return Part(name, own, **{**lists, **options})
+
+
+class Unlisted:
+    """Finds tools and resources that no list has, except denied ones."""
+
+    def __init__(self, upstream: str, *, denied: str = "denied", **options: Any) -> None:
+        self.upstream, self.denied, self.options = upstream, denied, options
+        self.asked: list[tuple[str, str]] = []
+
+    def find(self, kind: str, name: str, /) -> Relayed | None:
+        """Return a relay unless the name contains the denied word."""
+        self.asked.append((kind, name))
+        if self.denied in name:
+            return None
+        if kind == "tools":
+            return relayed_tool(self.upstream, name, listed=False, **self.options)
+        if kind == "prompts":
+            return relayed_prompt(self.upstream, name, listed=False, **self.options)
+        return relayed_resource(self.upstream, name, listed=False, **self.options)

@@ -1,0 +1,148 @@
+"""The upstreams of a process: from the operator's file to what the wires serve, and what a bad file changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.authoring.registry import Registry
+from gateway.authoring.tools import Tool
+from gateway.errors import ConfigurationError
+from gateway.process.replica import Services, build
+from gateway.process.upstreams import ServedUpstreams
+from gateway.settings.model import Settings
+from gateway.upstreams.watching import UpstreamWatcher
+from loadtest.cluster import new_key
+from tests.upstreams.servers.recording import Recording
+
+SETTINGS = {"GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none", "GATEWAY_SEAL_KEYS": new_key()}
+
+
+def written(path: Path, **upstreams: Any) -> str:
+    path.write_text(json.dumps({"mcpServers": upstreams}))
+    return str(path)
+
+
+def entry(url: str, **options: Any) -> dict[str, Any]:
+    return {"url": url, "gateway": options}
+
+
+def settings_of(file: str, more: Mapping[str, str] | None = None) -> Settings:
+    return Settings.load({**SETTINGS, **(more or {})}, upstreams=file)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def serving(services: Services) -> AsyncIterator[ServedUpstreams]:
+    assert services.upstreams is not None
+    async with services.upstreams.running():
+        yield services.upstreams
+    services.close_audit()
+
+
+def names(services: Services) -> list[str]:
+    return list(services.wires.dispatcher.registry.tools)
+
+
+async def test_a_replica_serves_the_upstreams_of_its_file_in_that_order(tmp_path: Path) -> None:
+    with Recording(["echo", "act"]) as one, Recording(["echo"]) as two:
+        file = written(tmp_path / "upstreams.json", one=entry(one.url), two=entry(two.url))
+        services = build(settings_of(file))
+        async with serving(services):
+            await until(lambda: names(services) == ["one__echo", "one__act", "two__echo"])
+            assert services.telemetry.registry.get_sample_value("gateway_upstream_entries", {"upstream": "two"})
+
+
+async def test_reloaded_tool_modules_keep_the_upstreams(tmp_path: Path) -> None:
+    async def local() -> str:
+        return ""
+
+    with Recording(["echo"]) as one:
+        services = build(settings_of(written(tmp_path / "upstreams.json", one=entry(one.url))))
+        async with serving(services):
+            await until(lambda: names(services) == ["one__echo"])
+            services.wires.reload(Registry([Tool(local)]))
+            assert names(services) == ["local", "one__echo"]
+
+
+async def test_a_local_tool_hides_an_upstreams_and_the_operator_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = tmp_path / "hiding_tools.py"
+    tools.write_text("from gateway import tool\n\n@tool(name='one__echo')\nasync def mine() -> str:\n    return ''\n")
+    with Recording(["echo", "act"]) as one:
+        file = written(tmp_path / "upstreams.json", one=entry(one.url))
+        services = build(Settings.load(SETTINGS, upstreams=file, tools=(str(tools),)))
+        async with serving(services) as upstreams:
+            await until(lambda: names(services) == ["one__echo", "one__act"])
+            assert not services.wires.dispatcher.registry.tools["one__echo"].upstream
+            services.wires.arrange(upstreams.parts)
+    told = [record for record in caplog.records if "an earlier one has its name" in record.getMessage()]
+    assert len(told) == 1
+
+
+async def test_a_new_file_is_served_and_one_that_needs_missing_settings_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "upstreams.json"
+    with Recording(["echo"]) as one:
+        services = build(settings_of(written(path, one=entry(one.url))))
+        async with serving(services) as upstreams:
+            watcher = upstreams._watcher
+            await until(lambda: names(services) == ["one__echo"])
+            written(path, other=entry(one.url))
+            await looked(watcher)
+            await until(lambda: names(services) == ["other__echo"])
+            written(path, third=entry(one.url, task="required"))
+            await looked(watcher)
+            assert [part.name for part in upstreams.parts] == ["other"]
+    (rejected,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "GATEWAY_REDIS_URL" in vars(rejected)["reason"]
+
+
+async def looked(watcher: UpstreamWatcher) -> None:
+    for _ in range(2):  # a change counts when two looks agree
+        await watcher.look()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"task": "required"}, "GATEWAY_REDIS_URL"),
+        ({"proxy": "http://[broken"}, "proxy"),
+        ({"prefix": "No!"}, "prefix"),
+    ],
+)
+def test_a_replica_does_not_start_with_upstreams_that_it_cannot_serve(
+    tmp_path: Path, options: dict[str, Any], says: str
+) -> None:
+    file = written(tmp_path / "upstreams.json", one=entry("http://127.0.0.1:9/mcp", **options))
+    with pytest.raises(ConfigurationError, match=says):
+        build(settings_of(file))
+
+
+async def test_a_worker_needs_no_settings_of_replicas(tmp_path: Path) -> None:
+    exchanging = entry("http://127.0.0.1:9/mcp", credentials={"kind": "token_exchange", "audience": "one"})
+    settings = settings_of(written(tmp_path / "upstreams.json", one=exchanging))
+    assert [part.name for part in ServedUpstreams(settings, CollectorRegistry()).parts] == ["one"]
+    with pytest.raises(ConfigurationError):
+        ServedUpstreams(settings, CollectorRegistry(), lambda _uri: None)
+
+
+async def test_a_replica_is_ready_whatever_its_upstreams_do(tmp_path: Path) -> None:
+    services = build(settings_of(written(tmp_path / "upstreams.json", gone=entry("http://127.0.0.1:9/mcp"))))
+    async with asyncio.timeout(5), serving(services) as upstreams:
+        assert [part.name for part in upstreams.parts] == ["gone"]

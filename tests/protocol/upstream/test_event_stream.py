@@ -1,0 +1,119 @@
+"""Event streams mean the same however they are cut, and however their lines end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
+
+LIMIT = 64
+
+
+def whole(stream: bytes) -> list[bytes]:
+    """Read a stream as the HTML standard words it, line by line and all at once."""
+    text = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    *lines, _unfinished = text.split(b"\n")
+    events: list[bytes] = []
+    data: list[bytes] = []
+    kind = b""
+    for line in lines:
+        if not line:
+            if b"\n".join(data) and kind in {b"", b"message"}:
+                events.append(b"\n".join(data))
+            data, kind = [], b""
+            continue
+        field, _, value = line.partition(b":")
+        value = value[1:] if value.startswith(b" ") else value
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            kind = value
+    return events
+
+
+def read(pieces: Iterable[bytes], limit: int = 1 << 20) -> list[bytes]:
+    stream = EventStream(limit)
+    return [event for piece in pieces for event in stream.feed(piece)]
+
+
+def cut(stream: bytes, places: Iterable[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
+    return [stream[start:end] for start, end in itertools.pairwise(edges)]
+
+
+FIELDS = [b"data: ", b"data:", b"data", b"event: message", b"event: other", b"event", b": comment", b":", b"id: 7"]
+BYTES = [b"{}", b" ", b"\n", b"\n\n", b"\r", b"\r\n", b"\r\n\r\n", b"\xef\xbb\xbf", b"\xff", b"\xc3\xa9"]
+PIECES = st.sampled_from([*FIELDS, *BYTES])
+STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
+
+
+@given(stream=STREAMS, places=st.lists(st.integers(0, 1000), max_size=12))
+@example(stream=b"data: a\r\n\r\ndata: b\r\n\r\n", places=[8, 10, 18])
+@example(stream=b"\xef\xbb\xbfdata: a\n\n", places=[1, 2])
+def test_a_stream_means_the_same_however_it_is_cut(stream: bytes, places: list[int]) -> None:
+    assert read(cut(stream, places)) == whole(stream)
+
+
+@given(stream=STREAMS)
+@example(stream=b"data: a\r\ndata: b\r\n\r\n")
+def test_a_stream_may_arrive_byte_by_byte(stream: bytes) -> None:
+    assert read(stream[at : at + 1] for at in range(len(stream))) == whole(stream)
+
+
+@given(events=st.integers(0, 5), places=st.lists(st.integers(0, 1000), max_size=8))
+def test_what_comes_before_a_large_event_is_read_however_it_is_cut(events: int, places: list[int]) -> None:
+    stream = EventStream(LIMIT)
+    pieces = cut(b"data: fine\n\n" * events + b"data: " + b"x" * 2 * LIMIT + b"\n\n", places)
+    found: list[bytes] = []
+
+    with pytest.raises(EventTooLarge):
+        found.extend(event for piece in pieces for event in stream.feed(piece))
+
+    assert found == [b"fine"] * events
+
+
+@given(data=st.lists(st.binary(min_size=1, max_size=30).filter(lambda one: not {10, 13} & set(one)), max_size=5))
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_every_kind_of_line_end_separates_events(data: list[bytes], end: bytes) -> None:
+    assert read([b"".join(b"data: " + one + end + end for one in data)]) == data
+
+
+def test_the_lines_of_an_event_are_joined() -> None:
+    assert read([b'data: {\ndata:"a": 1\ndata\ndata: }\n\n']) == [b'{\n"a": 1\n\n}']
+
+
+def test_comments_ids_other_events_and_empty_ones_are_ignored() -> None:
+    stream = b": hello\n\nid: 1\nretry: 5\ndata:\n\nevent: endpoint\ndata: /x\n\nevent: message\ndata: kept\n\n"
+
+    assert read([stream]) == [b"kept"]
+
+
+def test_an_event_that_does_not_end_is_not_an_event() -> None:
+    assert read([b"data: one\n\ndata: half\n"]) == [b"one"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"data: " + b"x" * (LIMIT + 1) + b"\n\n",
+        b"data: " + b"x" * 1000,
+        b":" + b"x" * 1000,
+        b"data: 1234567890123456789\n" * 10,
+        b"data:\n" * 1000,
+    ],
+)
+def test_an_event_or_a_line_over_the_limit_is_refused(stream: bytes, size: int) -> None:
+    with pytest.raises(EventTooLarge):
+        read((stream[at : at + size] for at in range(0, len(stream), size)), LIMIT)
+
+
+def test_an_event_of_exactly_the_limit_is_read_and_the_next_one_too() -> None:
+    event = b"x" * LIMIT
+
+    assert read([b"data: " + event + b"\n\n"] * 3, LIMIT) == [event] * 3

@@ -1,0 +1,226 @@
+"""Messages of another server are read strictly, and none of them does more than fail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.protocol.upstream.responses import (
+    MAX_ERROR_DATA_BYTES,
+    MAX_ERROR_MESSAGE_BYTES,
+    Asked,
+    ErrorAnswer,
+    Malformed,
+    Notice,
+    Result,
+    WrongId,
+    read_message,
+    replace_surrogates,
+)
+
+OURS = 7
+
+
+def message(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": OURS, **members}).encode()
+
+
+def result(**members: Any) -> Result:
+    read = read_message(message(result={"resultType": "complete", **members}), OURS)
+    assert isinstance(read, Result)
+    return read
+
+
+def error(**members: Any) -> ErrorAnswer:
+    read = read_message(message(error={"code": 1, "message": "no", **members}), OURS)
+    assert isinstance(read, ErrorAnswer)
+    return read
+
+
+def test_a_result_comes_as_it_is() -> None:
+    value = {"content": [{"type": "hologram", "depth": 3.5}], "structuredContent": {"a": None}, "x-more": [1]}
+
+    assert result(**value).value == {"resultType": "complete", **value}
+
+
+def test_a_result_without_a_type_is_complete() -> None:
+    assert read_message(message(result={"a": 1}), OURS) == Result({"a": 1}, asks=False)
+
+
+def test_a_result_that_asks_is_marked() -> None:
+    assert result(resultType="input_required", requestState="s").asks
+
+
+def test_reserved_names_of_meta_are_dropped_and_others_stay_with_the_name_of_the_server() -> None:
+    named = {"io.modelcontextprotocol/serverInfo": {"name": "x"}}
+    meta = {
+        **named,
+        "dev.mcp/own": 1,
+        "modelcontextprotocol.io/task": 1,
+        "traceparent": "00-1",
+        "com.example.mcp/kept": 2,
+        "plain": 3,
+    }
+
+    answer = result(_meta=meta)
+    assert answer.value["_meta"] == {**named, "com.example.mcp/kept": 2, "plain": 3}
+    assert answer.overstepped
+    assert not result(_meta=named).overstepped
+
+
+@pytest.mark.parametrize("meta", [{"io.modelcontextprotocol/a": 1}, {}, [], 7, None])
+def test_a_meta_without_anything_to_pass_on_is_removed(meta: Any) -> None:
+    assert "_meta" not in result(_meta=meta).value
+
+
+@pytest.mark.parametrize("given", [8, "7", 7.0, True, None])
+def test_a_result_with_another_id_is_refused(given: Any) -> None:
+    with pytest.raises(WrongId):
+        read_message(message(id=given, result={}), OURS)
+
+
+def test_a_result_without_an_id_is_refused() -> None:
+    with pytest.raises(WrongId):
+        read_message(b'{"jsonrpc":"2.0","result":{}}', OURS)
+
+
+def test_an_id_is_compared_with_its_type() -> None:
+    with pytest.raises(WrongId):
+        read_message(message(id=True, result={}), 1)
+
+
+def test_an_error_may_lack_an_id_but_not_have_another_one() -> None:
+    refused = {"code": -32700, "message": "not read"}
+
+    assert read_message(message(id=None, error=refused), OURS) == ErrorAnswer(-32700, "not read", None, has_id=False)
+    with pytest.raises(WrongId):
+        read_message(message(id="server-error", error=refused), OURS)
+
+
+def test_the_message_of_an_error_is_bounded_and_has_no_control_characters() -> None:
+    assert error(message="a\x00b\x1b[31m\x7f\x85c\td\ne").message == "ab[31mc\td\ne"
+    assert len(error(message="é" * MAX_ERROR_MESSAGE_BYTES).message.encode()) == MAX_ERROR_MESSAGE_BYTES
+
+
+def test_the_data_of_an_error_is_kept_unless_it_is_too_large() -> None:
+    assert error(data={"a": [1]}).data == {"a": [1]}
+    assert error(data="x" * MAX_ERROR_DATA_BYTES).data is None
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"error": {"code": "1", "message": "text"}},
+        {"error": {"code": True, "message": "text"}},
+        {"error": {"code": 1.0, "message": "text"}},
+        {"error": {"code": 10**20, "message": "text"}},
+        {"error": {"code": 1}},
+        {"error": "text"},
+        {"error": {"code": 1, "message": "both"}, "result": {}},
+        {},
+        {"result": 7},
+        {"result": None},
+        {"result": {"resultType": "task"}},
+        {"result": {"resultType": None}},
+        {"result": {"resultType": ["complete"]}},
+        {"jsonrpc": "1.0", "result": {}},
+        {"method": 7},
+        {"method": "m", "params": []},
+        {"method": "m", "result": {}},
+    ],
+)
+def test_a_message_of_another_shape_is_refused(members: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read_message(message(**members), OURS)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"<html>",
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":1,"\\u0061":2}}',
+        b'{"jsonrpc":"2.0","id":8,"id":7,"result":{}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xed\xa0\x80"}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":' + b"[" * 100 + b"]" * 100 + b"}}",
+        b'\xef\xbb\xbf{"jsonrpc":"2.0","id":7,"result":{}}',
+    ],
+)
+def test_json_that_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_message(body, OURS)
+
+
+def test_a_refusal_quotes_nothing_of_the_server() -> None:
+    with pytest.raises(Malformed) as refused:
+        read_message(message(result={}, error={"code": 1, "message": "their words"}), OURS)
+
+    assert "their words" not in str(refused.value)
+
+
+def test_notifications_and_requests_are_told_apart() -> None:
+    notice = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}'
+
+    assert read_message(notice, OURS) == Notice("notifications/message", {"level": "info"})
+    assert read_message(message(method="elicitation/create"), OURS) == Asked("elicitation/create")
+
+
+TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\ud800\udfff\ud83d\ude00\\u"d8'), max_size=20)
+
+
+@given(text=TEXTS)
+@example(text="\ud83d\ude00")
+@example(text="\\ud800")
+@example(text="\\\ud800")
+@example(text="\ud800\ud83d\ude00\udc00")
+def test_lone_surrogates_are_replaced_and_nothing_else_changes(text: str) -> None:
+    escaped = json.dumps(text).encode()
+    joined = json.loads(escaped)  # Python, too, reads a pair of escapes as one character
+    expected = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in joined)
+
+    assert msgspec.json.decode(replace_surrogates(escaped)) == expected
+
+
+@given(
+    body=st.binary(max_size=60)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["jsonrpc", "id", "result", "error", "method", "params", "_meta"]) | TEXTS, inner
+            )
+        ),
+        max_leaves=12,
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_no_input_does_more_than_fail(body: bytes) -> None:
+    try:
+        read = read_message(body, OURS)
+    except Malformed:
+        return
+    assert isinstance(read, Result | ErrorAnswer | Notice | Asked)
+
+
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=10,
+    )
+)
+def test_any_value_of_a_result_survives_except_for_surrogates(value: Any) -> None:
+    escaped = json.dumps(value).encode()
+
+    assert result(structuredContent=value).value["structuredContent"] == msgspec.json.decode(
+        replace_surrogates(escaped)
+    )

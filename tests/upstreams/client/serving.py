@@ -1,0 +1,122 @@
+"""A stateless server of tests, the client that asks it, and what is counted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import msgspec
+
+from gateway.upstreams.credentials import Credentials, PlainHeaders
+from gateway.upstreams.failures import Reason
+from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.ports import NOBODY, UpstreamCaller
+from gateway.upstreams.stateless import StatelessClient
+from tests.upstreams.servers.plain_http import Exchange, PlainServer
+
+NAME = "shop"
+CLIENT_INFO = {"name": "sealed-gateway", "version": "1"}
+SECONDS = 20.0
+Answer = Callable[[Exchange, Any], Awaitable[None]]
+
+
+class Counting:
+    """Satisfies `UpstreamTelemetry`; only what a client counts is kept."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, str]] = []
+        self.reasons: list[Reason] = []
+        self.things: list[str] = []
+
+    def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
+        assert upstream == NAME
+        assert seconds >= 0
+        self.ended.append((method, outcome))
+
+    def failed(self, upstream: str, reason: Reason) -> None:
+        assert upstream == NAME
+        self.reasons.append(reason)
+
+    def dropped(self, upstream: str, what: str) -> None:
+        assert upstream == NAME
+        self.things.append(what)
+
+    def listed(self, upstream: str, *, succeeded: bool) -> None:
+        raise AssertionError
+
+    def serves(self, upstream: str, entries: int) -> None:
+        raise AssertionError
+
+    def breaker(self, upstream: str, *, is_open: bool) -> None:
+        raise AssertionError
+
+    def in_flight(self, upstream: str, requests: int) -> None:
+        raise AssertionError
+
+
+def result(request_id: Any, **members: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "result": {"resultType": "complete", **members}}
+
+
+def notice(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params}
+
+
+async def fine(exchange: Exchange, message: Any) -> None:
+    """Answer with an empty result."""
+    exchange.json(result(message["id"]))
+
+
+@dataclass
+class Shop:
+    """A server that answers each request with the next of `answers`, then with the last one again.
+
+    Attributes:
+        exchanges: the requests, and `messages` their bodies.
+    """
+
+    answers: list[Answer] = field(default_factory=lambda: [fine])
+    exchanges: list[Exchange] = field(default_factory=list)
+    messages: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.server = PlainServer(self._handle)
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.__exit__()
+
+    async def _handle(self, exchange: Exchange) -> None:
+        answer = self.answers[min(len(self.exchanges), len(self.answers) - 1)]
+        message = msgspec.json.decode(exchange.body)
+        self.exchanges.append(exchange)
+        self.messages.append(message)
+        await answer(exchange, message)
+
+
+class Asking:
+    """A client and what it counts."""
+
+    def __init__(self, http: HttpClient, credentials: Credentials, **options: Any) -> None:
+        self.counted = Counting()
+        self.client = StatelessClient(NAME, http, credentials, self.counted, client_info=CLIENT_INFO, **options)
+
+    async def call(self, tool: str = "echo", *, requester: UpstreamCaller = NOBODY, **options: Any) -> dict[str, Any]:
+        given = {"seconds": SECONDS, "max_bytes": 1 << 20, **options}
+        return await self.client.request("tools/call", {"name": tool, "arguments": {}}, requester=requester, **given)
+
+
+@contextlib.asynccontextmanager
+async def asking(
+    url: str, credentials: Credentials | None = None, *, connections: int = 100, **options: Any
+) -> AsyncIterator[Asking]:
+    http = HttpClient(NAME, url, max_connections=connections)
+    try:
+        yield Asking(http, credentials or PlainHeaders(), **options)
+    finally:
+        await http.aclose()

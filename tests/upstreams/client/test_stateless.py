@@ -1,0 +1,386 @@
+"""Requests to a stateless server: what it gets, and how each kind of answer ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from gateway.upstreams import stateless
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import NOBODY, UpstreamCaller
+from tests.upstreams.client.serving import CLIENT_INFO, Asking, Shop, asking, fine, notice, result
+from tests.upstreams.servers.hostile import CALLS, SECRET, Hostile, bytes_of
+from tests.upstreams.servers.plain_http import Exchange
+
+META = "io.modelcontextprotocol/"
+
+FAILURES = {
+    "wrong_id": Reason.WRONG_ID,
+    "null_id": Reason.WRONG_ID,
+    "no_id": Reason.WRONG_ID,
+    "other_response_first": Reason.WRONG_ID,
+    "duplicate_names": Reason.MALFORMED,
+    "deep_duplicate_names": Reason.MALFORMED,
+    "too_deep": Reason.MALFORMED,
+    "unzipped": Reason.MALFORMED,
+    "not_http": Reason.MALFORMED,
+    "not_json": Reason.MALFORMED,
+    "wrong_type": Reason.MALFORMED,
+    "empty": Reason.MALFORMED,
+    "accepted": Reason.MALFORMED,
+    "array": Reason.MALFORMED,
+    "both": Reason.MALFORMED,
+    "neither": Reason.MALFORMED,
+    "no_result_object": Reason.MALFORMED,
+    "not_a_number": Reason.MALFORMED,
+    "raw_control": Reason.MALFORMED,
+    "bad_utf8": Reason.MALFORMED,
+    "unknown_result_type": Reason.MALFORMED,
+    "task_result": Reason.MALFORMED,
+    "error_no_code": Reason.MALFORMED,
+    "error_no_object": Reason.MALFORMED,
+    "huge_body": Reason.TOO_LARGE,
+    "huge_chunked": Reason.TOO_LARGE,
+    "huge_event": Reason.TOO_LARGE,
+    "endless_notices": Reason.TOO_LARGE,
+    "half_event_cut": Reason.CUT,
+    "half_body": Reason.CUT,
+    "ended_stream": Reason.CUT,
+    "cut": Reason.CUT,
+    "failed": Reason.SERVER_ERROR,
+    "bad_gateway": Reason.SERVER_ERROR,
+    "request_on_stream": Reason.UNASKED,
+}
+"""How each fault of the hostile server ends that comes after the request was received."""
+
+SILENT = ["half_event", "silence", "silent_stream", "endless_body", "endless_comments"]
+
+UNSENT = {
+    "redirect": Reason.REDIRECT,
+    "redirect_307": Reason.REDIRECT,
+    "unauthorized": Reason.UNAUTHORIZED,
+    "forbidden": Reason.FORBIDDEN,
+    "missing": Reason.NOT_FOUND,
+    "unavailable": Reason.SERVER_ERROR,
+    "too_many": Reason.BUSY,
+}
+"""The same for answers that say that nothing was done."""
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[Hostile]:
+    with Hostile() as server:
+        yield server
+
+
+@pytest.fixture
+async def hostiles_client(hostile: Hostile) -> AsyncIterator[Asking]:
+    async with asking(hostile.url) as client:
+        yield client
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    with Shop() as shop:
+        yield shop
+
+
+@pytest.fixture
+async def client(shop: Shop) -> AsyncIterator[Asking]:
+    async with asking(shop.server.url) as client:
+        yield client
+
+
+async def failure_of(client: Asking, tool: str = "echo", **options: Any) -> UpstreamFailure:
+    with pytest.raises(UpstreamFailure) as raised:
+        await client.call(tool, **options)
+    assert SECRET not in str(raised.value)
+    assert client.counted.reasons == [raised.value.reason]
+    assert client.counted.ended == [("tools/call", raised.value.reason.value)]
+    return raised.value
+
+
+@pytest.mark.parametrize("fault", FAILURES)
+async def test_each_fault_has_one_outcome(hostile: Hostile, hostiles_client: Asking, fault: str) -> None:
+    hostile.asked.clear()
+
+    failure = await failure_of(hostiles_client, fault, max_bytes=20_000)
+
+    assert (failure.reason, failure.sent) == (FAILURES[fault], True)
+    assert hostile.asked == [f"tools/call {fault}"]  # it was not sent again
+
+
+@pytest.mark.parametrize("fault", SILENT)
+async def test_silence_ends_in_time(hostiles_client: Asking, fault: str) -> None:
+    failure = await failure_of(hostiles_client, fault, seconds=0.3)
+
+    assert (failure.reason, failure.sent) == (Reason.TIMED_OUT, True)
+
+
+@pytest.mark.parametrize("fault", UNSENT)
+async def test_a_refusal_says_that_nothing_was_done(hostile: Hostile, hostiles_client: Asking, fault: str) -> None:
+    hostile.asked.clear()
+
+    failure = await failure_of(hostiles_client, fault)
+
+    assert (failure.reason, failure.sent) == (UNSENT[fault], False)
+    assert len(hostile.asked) == (2 if fault == "unavailable" else 1)
+    assert hostile.followed == 0
+
+
+def test_every_fault_of_the_hostile_server_is_tried() -> None:
+    asks = {name for name in CALLS if name.startswith(("asks_", "state_"))}  # relays check these
+    here = {"echo", "lone_surrogate", "reserved_meta", "error_long", "error_control", "two_responses", "endless_head"}
+
+    assert FAILURES.keys() | UNSENT.keys() | set(SILENT) | asks | here == CALLS.keys()
+
+
+async def test_an_endless_head_ends(hostiles_client: Asking) -> None:
+    failure = await failure_of(hostiles_client, "endless_head", seconds=5)
+
+    assert failure.reason in {Reason.TOO_LARGE, Reason.MALFORMED}
+
+
+async def test_what_is_only_odd_is_passed_on(hostiles_client: Asking) -> None:
+    assert (await hostiles_client.call("lone_surrogate"))["content"][0]["text"] == "a\ufffdb"
+    meta = (await hostiles_client.call("reserved_meta"))["_meta"]
+    assert meta.keys() == {"io.modelcontextprotocol/serverInfo", "example.com/kept"}
+    assert (await hostiles_client.call("two_responses"))["content"][0]["text"] == "the first"
+
+
+async def test_an_error_of_the_upstream_is_raised_as_it_came(hostiles_client: Asking) -> None:
+    with pytest.raises(UpstreamError) as raised:
+        await hostiles_client.call("error_long")
+
+    error = raised.value
+    assert (error.upstream, error.code, len(error.message), error.data) == ("shop", 5, 16_384, {"kept": True})
+    assert hostiles_client.counted.ended == [("tools/call", "error")]
+    assert hostiles_client.counted.reasons == []
+
+
+async def test_a_request_is_complete_in_itself(shop: Shop) -> None:
+    declared: dict[str, Any] = {"elicitation": {}, "experimental": {"x": {}}}
+    async with asking(shop.server.url, traceparent=lambda: "00-aa-bb-01") as client:
+        await client.call("écho", requester=UpstreamCaller(capabilities=declared), param_headers=[("Mcp-Param-A", "ü")])
+
+    message, exchange = shop.messages[0], shop.exchanges[0]
+    assert message["method"] == "tools/call"
+    assert message["params"]["_meta"] == {
+        META + "protocolVersion": "2026-07-28",
+        META + "clientInfo": CLIENT_INFO,
+        META + "clientCapabilities": {"elicitation": {"form": {}}},
+        "traceparent": "00-aa-bb-01",
+    }
+    assert exchange.header("mcp-name") == "=?base64?w6ljaG8=?="
+    assert exchange.header("mcp-param-a") == "=?base64?w7w=?="
+    assert exchange.header("traceparent") == "00-aa-bb-01"
+    assert exchange.header("authorization") is None
+    assert len({name for name, _ in exchange.headers}) == len(exchange.headers)
+
+
+async def test_each_request_has_an_id_of_its_own(shop: Shop, client: Asking) -> None:
+    await asyncio.gather(*(client.call() for _ in range(5)))
+
+    assert len({message["id"] for message in shop.messages}) == 5
+
+
+async def test_notices_of_the_request_are_heard_and_others_counted(shop: Shop, client: Asking) -> None:
+    async def telling(exchange: Exchange, message: Any) -> None:
+        token = message["params"]["_meta"]["progressToken"]
+        exchange.event(notice("progress", progressToken=token, progress=1, total=2))
+        exchange.event(notice("progress", progressToken="another", progress=1))
+        exchange.event(notice("message", level="info", data="working", _meta={"x": 1}))
+        exchange.event(notice("message", level=7, data="what"))
+        exchange.event(notice("tools/list_changed"))
+        exchange.event(result(message["id"], done=True))
+        exchange.end_events()
+
+    shop.answers = [telling]
+    heard: list[tuple[str, Any]] = []
+
+    answer = await client.call(
+        on_notice=lambda method, params: heard.append((method, params)), wants_progress=True, log_level="info"
+    )
+
+    assert answer == {"resultType": "complete", "done": True}
+    assert heard == [
+        ("notifications/progress", {"progress": 1, "total": 2}),
+        ("notifications/message", {"level": "info", "data": "working"}),
+    ]
+    assert client.counted.things == ["progress", "log", "notice"]
+    assert shop.messages[0]["params"]["_meta"][META + "logLevel"] == "info"
+
+
+async def test_notices_that_nobody_asked_for_are_counted(shop: Shop, client: Asking) -> None:
+    async def telling(exchange: Exchange, message: Any) -> None:
+        exchange.event(notice("progress", progressToken=message["id"], progress=1))
+        exchange.event(notice("message", level="info", data="working"))
+        exchange.event(result(message["id"]))
+        exchange.end_events()
+
+    shop.answers = [telling]
+    heard: list[Any] = []
+
+    await client.call(on_notice=lambda *told: heard.append(told))
+
+    assert heard == []
+    assert client.counted.things == ["progress", "log"]
+
+
+async def test_a_stream_that_stays_open_after_its_answer_does_not_hold_the_caller(shop: Shop, client: Asking) -> None:
+    async def staying(exchange: Exchange, message: Any) -> None:
+        exchange.event(result(message["id"]))
+        await asyncio.Event().wait()
+
+    shop.answers = [staying]
+
+    assert await asyncio.wait_for(client.call(), 5) == {"resultType": "complete"}
+
+
+async def test_a_connection_is_used_again_if_the_stream_ends_soon_after_its_answer(
+    shop: Shop, client: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def streaming(exchange: Exchange, message: Any) -> None:
+        exchange.event(result(message["id"]))
+        await asyncio.sleep(0.01)
+        exchange.end_events()
+
+    monkeypatch.setattr(stateless, "FINISH_SECONDS", 10.0)
+    shop.answers = [streaming]
+    for _ in range(3):
+        await client.call()
+
+    assert len({exchange.connection for exchange in shop.exchanges}) == 1
+
+
+async def test_cancelling_a_request_closes_its_connection(shop: Shop, client: Asking) -> None:
+    began = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def silent(_exchange: Exchange, _message: Any) -> None:
+        loop.call_soon_threadsafe(began.set)
+        await asyncio.Event().wait()
+
+    shop.answers = [silent]
+    calling = asyncio.create_task(client.call())
+    await began.wait()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+    await asyncio.to_thread(shop.server.run, shop.exchanges[0].connection.ended.wait())
+    assert shop.exchanges[0].gone
+    assert client.counted.ended == [("tools/call", "cancelled")]
+    assert client.counted.reasons == []
+
+
+async def test_503_is_tried_once_more_and_its_connection_is_free_by_then(shop: Shop) -> None:
+    async def unavailable(exchange: Exchange, _message: Any) -> None:
+        exchange.head(503, [("content-length", "10")])
+        await asyncio.Event().wait()
+
+    shop.answers = [unavailable, fine]
+
+    async with asking(shop.server.url, connections=1) as client:
+        assert await client.call(seconds=5) == {"resultType": "complete"}
+
+    assert len(shop.messages) == 2
+    assert shop.messages[0] == shop.messages[1]
+    assert client.counted.ended == [("tools/call", "completed")]
+
+
+async def test_an_encoding_that_was_not_asked_for_is_refused(shop: Shop, client: Asking) -> None:
+    async def encoded(exchange: Exchange, message: Any) -> None:
+        exchange.json(result(message["id"]), headers=[("content-encoding", "br")])
+
+    shop.answers = [encoded]
+
+    assert (await failure_of(client)).reason is Reason.MALFORMED
+
+
+async def test_an_upstream_that_is_not_there_was_sent_nothing(shop: Shop, client: Asking) -> None:
+    await asyncio.to_thread(shop.server.run, shop.server.stop())
+
+    failure = await failure_of(client)
+
+    assert (failure.reason, failure.sent) == (Reason.UNREACHABLE, False)
+    await asyncio.to_thread(shop.server.run, shop.server.listen())
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 500])
+async def test_a_json_rpc_error_counts_whatever_its_status(shop: Shop, client: Asking, status: int) -> None:
+    async def refusing(exchange: Exchange, message: Any) -> None:
+        error = {"code": -32601, "message": "Method not found"}
+        exchange.json({"jsonrpc": "2.0", "id": message["id"], "error": error}, status)
+
+    shop.answers = [refusing]
+
+    with pytest.raises(UpstreamError, match="Method not found"):
+        await client.call()
+
+
+@pytest.mark.parametrize(("status", "is_error"), [(400, True), (404, True), (500, False), (502, False)])
+async def test_an_error_without_an_id_counts_unless_the_server_failed(
+    shop: Shop, client: Asking, status: int, is_error: bool
+) -> None:
+    body = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}'
+    shop.answers = [lambda exchange, message: bytes_of(body, status)(exchange, message["id"])]
+
+    with pytest.raises(UpstreamError if is_error else UpstreamFailure):
+        await client.call()
+
+
+@pytest.mark.parametrize("status", [404, 500])
+@pytest.mark.parametrize("body", [b'{"jsonrpc":"2.0","id":ID,"result":{}}', b"{}", b"[", b" " * 300_000])
+async def test_a_body_that_is_no_json_rpc_error_does_not_count(
+    shop: Shop, client: Asking, status: int, body: bytes
+) -> None:
+    shop.answers = [lambda exchange, message: bytes_of(body, status)(exchange, message["id"])]
+
+    assert (await failure_of(client)).reason in {Reason.NOT_FOUND, Reason.SERVER_ERROR}
+
+
+@pytest.mark.parametrize("method", ["tools/list", "completion/complete", "server/discover"])
+async def test_a_question_where_none_may_be_asked_is_a_failure(shop: Shop, client: Asking, method: str) -> None:
+    async def asks(exchange: Exchange, message: Any) -> None:
+        exchange.json(result(message["id"], resultType="input_required", requestState="s"))
+
+    shop.answers = [asks]
+
+    with pytest.raises(UpstreamFailure) as raised:
+        await client.client.request(method, {}, requester=NOBODY, seconds=5, max_bytes=1000)
+
+    assert raised.value.reason is Reason.UNASKED
+    assert client.counted.things == ["question"]
+
+
+async def test_a_question_of_a_tool_is_a_result(shop: Shop, client: Asking) -> None:
+    async def asks(exchange: Exchange, message: Any) -> None:
+        exchange.json(result(message["id"], resultType="input_required", requestState="s"))
+
+    shop.answers = [asks]
+
+    assert (await client.call())["requestState"] == "s"
+    assert client.counted.ended == [("tools/call", "input_required")]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_an_answer_may_be_as_large_as_the_limit(shop: Shop, client: Asking, more: int) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":{"a":"xxxxxxxx"}}'
+    shop.answers = [lambda exchange, _message: bytes_of(body)(exchange, 1)]
+
+    if more:
+        assert (await failure_of(client, max_bytes=len(body) - more)).reason is Reason.TOO_LARGE
+    else:
+        assert await client.call(max_bytes=len(body)) == {"a": "xxxxxxxx"}
+
+
+async def test_other_calls_go_on_while_one_is_silent(hostile: Hostile) -> None:
+    async with asking(hostile.url) as client:
+        silent = [asyncio.create_task(client.call(fault, seconds=0.5)) for fault in SILENT]
+        for _ in range(20):
+            assert (await client.call(seconds=1))["content"][0]["text"] == "fine"
+        assert all(isinstance(end, UpstreamFailure) for end in await asyncio.gather(*silent, return_exceptions=True))

@@ -1,0 +1,58 @@
+"""A file of upstreams against the settings: what is missing, and what operators are warned of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.settings.model import Settings
+from gateway.upstreams.checks import describe, setting_problems, warnings
+from gateway.upstreams.definition import Credentials, Definition, NotServed, Scopes, UpstreamFile
+
+URL = "https://bugs.example.com/mcp"
+EXCHANGE = Credentials("token_exchange", audience="bugs")
+WITH_EXCHANGE = {
+    "GATEWAY_TOKEN_EXCHANGE_URL": "https://login.example.com/token",
+    "GATEWAY_TOKEN_EXCHANGE_CLIENT_ID": "me",
+    "GATEWAY_TOKEN_EXCHANGE_CLIENT_SECRET": "hunter2",
+}
+SCOPED = Scopes((("*", frozenset({"bugs"})),))
+HEADERS = (("Authorization", "x"),)
+
+
+def file_of(**values: Any) -> UpstreamFile:
+    return UpstreamFile((Definition("bugs", "bugs", "http", URL, **values),))
+
+
+def test_exchanged_tokens_need_the_deployments_client() -> None:
+    found = file_of(credentials=EXCHANGE)
+    [line] = setting_problems(found, Settings.load({}), "up.json")
+    assert line.startswith("up.json: bugs: gateway.credentials: token_exchange needs GATEWAY_TOKEN_EXCHANGE_URL")
+    assert list(setting_problems(found, Settings.load(WITH_EXCHANGE), "up.json")) == []
+    [line] = setting_problems(found, Settings.load({**WITH_EXCHANGE, "GATEWAY_AUTH": "none"}), "up.json")
+    assert "needs tokens of callers, but GATEWAY_AUTH=none" in line
+    assert list(setting_problems(file_of(), Settings.load({}), "up.json")) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "auth", "warned"),
+    [
+        ({"headers": HEADERS}, "jwt", True),
+        ({"credentials": Credentials("client_credentials", "https://a", "b", "c")}, "jwt", True),
+        ({"headers": HEADERS, "scopes": SCOPED}, "jwt", False),
+        ({"headers": HEADERS}, "none", False),
+        ({"credentials": EXCHANGE}, "jwt", False),
+        ({}, "jwt", False),
+    ],
+)
+def test_one_credential_for_all_without_scopes_is_a_warning(values: dict[str, Any], auth: str, warned: bool) -> None:
+    lines = list(warnings(file_of(**values), Settings.load({"GATEWAY_AUTH": auth})))
+    assert len(lines) == warned
+    assert all("every caller may do what that credential may" in line for line in lines)
+
+
+def test_a_description_names_what_is_served_and_what_is_not() -> None:
+    found = UpstreamFile(file_of().definitions, (NotServed("time", "stdio", "it runs a command"),), ("a note",))
+    assert list(describe(found)) == ["served: bugs", "time is not served: it runs a command", "a note"]
+    assert list(describe(UpstreamFile())) == ["no upstream is served"]

@@ -1,0 +1,146 @@
+"""Lists that depend on the caller: nobody sees the list of somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.authoring.relayed import Requester
+from gateway.authoring.served import Served
+from gateway.protocol.headers import Headers
+from gateway.sealing.principal import Principal
+from gateway.upstreams import caller_lists
+from gateway.upstreams.caller_lists import ListsByCaller
+from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.ports import UpstreamCaller
+from tests.upstreams.lists.fakes import FakeUpstream, definition_of, tool, unreachable
+from tests.upstreams.lists.fakes import Served as Live
+
+ADA, BOB = Principal("issuer", "ada", "app"), Principal("issuer", "bob", "app")
+
+
+class Callers:
+    """The lists of an upstream that names its tools after the caller."""
+
+    def __init__(self, **options: Any) -> None:
+        self.now = 0.0
+        self.upstream = FakeUpstream()
+        self.upstream.by_caller = self._tools
+        definition = definition_of(forward_headers=("x-token",), scope="caller", **options)
+        self.live = Live(definition, self.upstream)
+        lists = self.live.live.part.lists
+        assert isinstance(lists, ListsByCaller)
+        lists._clock = lambda: self.now
+        self.lists = lists
+
+    def _tools(self, caller: UpstreamCaller) -> list[dict[str, Any]]:
+        name = "nobody" if caller.principal is None else caller.principal.subject
+        return [tool(f"{name}_{caller.headers.get('x-token', 'none')}")]
+
+    async def names(self, principal: Principal | None, token: str | None = None) -> list[str]:
+        raw = [] if token is None else [(b"x-token", token.encode()), (b"authorization", b"Bearer secret")]
+        entries: Mapping[str, Served] = await self.lists.entries(
+            "tools", Requester(principal=principal, headers=Headers(raw))
+        )
+        return list(entries)
+
+
+@pytest.fixture
+def callers() -> Callers:
+    return Callers()
+
+
+async def test_each_caller_and_each_forwarded_header_has_a_list_of_its_own(callers: Callers) -> None:
+    assert await callers.names(ADA) == ["bugs__ada_none"]
+    assert await callers.names(BOB) == ["bugs__bob_none"]
+    assert await callers.names(ADA, "one") == ["bugs__ada_one"]
+    assert await callers.names(ADA, "two") == ["bugs__ada_two"]
+    assert await callers.names(None) == ["bugs__nobody_none"]
+    assert all("authorization" not in caller.headers for _, caller in callers.upstream.asked)
+
+
+async def test_a_list_is_kept_until_it_expires(callers: Callers) -> None:
+    await callers.names(ADA)
+    await callers.names(ADA)
+    assert callers.upstream.count("tools/list") == 1
+    callers.now += caller_lists.DEFAULT_SECONDS
+    await callers.names(ADA)
+    assert callers.upstream.count("tools/list") == 2
+
+
+async def test_requests_for_one_list_at_once_read_it_once(callers: Callers) -> None:
+    callers.upstream.gate.clear()
+    requests = [asyncio.create_task(callers.names(ADA)) for _ in range(10)]
+    await asyncio.sleep(0)
+    callers.upstream.gate.set()
+    assert {tuple(names) for names in await asyncio.gather(*requests)} == {("bugs__ada_none",)}
+    assert callers.upstream.count("tools/list") == 1
+
+
+async def test_a_request_that_is_cancelled_cancels_no_other(callers: Callers) -> None:
+    callers.upstream.gate.clear()
+    first = asyncio.create_task(callers.names(ADA))
+    second = asyncio.create_task(callers.names(ADA))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait({first})
+    callers.upstream.gate.set()
+    assert await second == ["bugs__ada_none"]
+
+
+async def test_an_upstream_that_is_down_keeps_the_last_list_of_each_caller(callers: Callers) -> None:
+    await callers.names(ADA)
+    callers.now += caller_lists.DEFAULT_SECONDS
+    callers.upstream.problem = unreachable()
+    assert await callers.names(ADA) == ["bugs__ada_none"]
+    with pytest.raises(UpstreamFailure):
+        await callers.names(BOB)
+
+
+@pytest.mark.parametrize("reason", [Reason.UNAUTHORIZED, Reason.FORBIDDEN, Reason.CREDENTIALS])
+async def test_a_caller_whom_the_upstream_now_refuses_no_longer_sees_the_list(callers: Callers, reason: Reason) -> None:
+    await callers.names(ADA)
+    callers.now += caller_lists.DEFAULT_SECONDS
+    callers.upstream.problem = UpstreamFailure("bugs", reason, sent=False)
+    with pytest.raises(UpstreamFailure):
+        await callers.names(ADA)
+
+
+async def test_a_list_that_takes_too_long_is_missing_now_and_there_later(
+    callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_lists, "WAIT_SECONDS", 0.01)
+    callers.upstream.gate.clear()
+    with pytest.raises(UpstreamFailure) as late:
+        await callers.names(ADA)
+    assert late.value.reason is Reason.TIMED_OUT
+    callers.upstream.gate.set()
+    assert await callers.names(ADA) == ["bugs__ada_none"]
+    assert callers.upstream.count("tools/list") == 1
+
+
+async def test_lists_are_bounded_and_the_one_used_longest_ago_is_forgotten(
+    callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_lists, "MAX_ENTRIES", 3)
+    for number in range(5):
+        await callers.names(ADA, str(number))
+        await callers.names(ADA, "0")
+    assert len(callers.lists._kept) == 3
+    before = callers.upstream.count("tools/list")
+    await callers.names(ADA, "0")
+    assert callers.upstream.count("tools/list") == before
+    await callers.names(ADA, "1")
+    assert callers.upstream.count("tools/list") == before + 1
+
+
+async def test_a_tool_that_one_caller_sees_is_found_with_all_that_its_entry_says(callers: Callers) -> None:
+    await callers.names(ADA)
+    finder = callers.live.live.part.finder
+    assert finder is not None
+    found = finder.find("tools", "bugs__ada_none")
+    assert found is not None
+    assert found.label == "bugs__ada_none"

@@ -1,0 +1,190 @@
+"""The part of an upstream has what its operator allows, and no more can be called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.authoring.parts import Part
+from gateway.authoring.relayed import RelayedResource, RelayedTool, Requester
+from gateway.errors import InternalError, RpcError
+from gateway.upstreams.breaker import Breaker
+from gateway.upstreams.bulkhead import Bulkhead
+from gateway.upstreams.credentials import credentials_of
+from gateway.upstreams.definition import ByGlob, Choice, Definition, Scopes, TaskRule
+from gateway.upstreams.failures import UpstreamError
+from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.listing import Discovered, Listed
+from gateway.upstreams.part import PartMaker
+from gateway.upstreams.pins import tool_digest
+from gateway.upstreams.relay import UpstreamRelay
+from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
+
+
+class Making:
+    """Makes parts of one upstream."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.telemetry = Telemetry()
+        self.upstream = FakeUpstream()
+        breaker = Breaker(lambda: 0.0, lambda _is_open: None)
+        client = GuardedClient(definition.name, self.upstream, breaker, Bulkhead(4, None, lambda _number: None))
+        relay = UpstreamRelay(definition, client, credentials_of(definition), self.telemetry)
+        self.maker = PartMaker(definition, client, relay, self.telemetry)
+
+    async def part(self, *tools: Any, **lists: Any) -> Part:
+        """Return the part of an upstream with these lists."""
+        entries: dict[Any, Any] = {**Listed.nothing(Discovered()).lists, "tools": tools, **lists}
+        return await self.maker.listed(Listed(Discovered(CAPABILITIES), entries), None)
+
+
+async def test_only_what_the_operator_allows_is_listed_and_can_be_called() -> None:
+    making = Making(definition_of(tools=Choice(("*",), ("delete_*",)), resources=Choice(("memo:*",), ())))
+    part = await making.part(
+        tool("search"),
+        tool("delete_all"),
+        resources=({"uri": "memo://a", "name": "a"}, {"uri": "file:///b", "name": "b"}),
+    )
+    assert list(part.tools) == ["bugs__search"]
+    assert list(part.resources) == ["bugs+memo://a"]
+    find = making.maker.find
+    assert find("tools", "bugs__unlisted") is not None
+    assert find("tools", "bugs__delete_all") is None
+    assert find("tools", "bugs__delete_more") is None
+    assert find("tools", "other__search") is None
+    assert find("resources", "bugs+memo://z") is not None
+    assert find("resources", "bugs+file:///b") is None
+
+
+async def test_a_tool_without_list_entry_has_no_name_of_its_own_in_metrics() -> None:
+    found = Making(definition_of()).maker.find("tools", "bugs__invented")
+    assert found is not None
+    assert found.label == "other"
+
+
+async def test_options_by_glob_reach_the_relays() -> None:
+    rule = TaskRule("optional", 5.0)
+    making = Making(
+        definition_of(task=ByGlob(TaskRule(), (("slow_*", rule),)), scopes=Scopes((("slow_*", frozenset({"slow"})),)))
+    )
+    part = await making.part(tool("slow_search"), tool("search"))
+    slow, quick = part.tools["bugs__slow_search"], part.tools["bugs__search"]
+    assert isinstance(slow, RelayedTool)
+    assert (slow.task, slow.after_seconds, slow.scopes) == ("optional", 5.0, frozenset({"slow"}))
+    assert (quick.task, quick.scopes) == ("forbidden", frozenset())
+
+
+async def test_a_resource_needs_the_scopes_of_its_own_uri_even_if_a_template_covers_it() -> None:
+    scopes = Scopes((("memo://secret/*", frozenset({"secret"})),))
+    making = Making(definition_of(scopes=scopes))
+    part = await making.part(resourceTemplates=({"uriTemplate": "memo://{area}/{id}", "name": "memo"},))
+    (template,) = part.templates.values()
+    assert isinstance(template, RelayedResource)
+    assert template.template is None, "so that every URI is judged by itself"
+    found = making.maker.find("resources", "bugs+memo://secret/1")
+    assert found is not None
+    assert found.scopes == {"secret"}
+
+
+async def test_entries_that_break_the_rules_are_left_out_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    making = Making(definition_of())
+    part = await making.part(tool("good"), {"name": "no_schema"}, tool("bad", inputSchema={"type": "array"}))
+    assert list(part.tools) == ["bugs__good"]
+    assert making.telemetry.drops == {"tool": 2}
+    (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "no_schema" in vars(line)["reason"]
+
+
+async def test_of_two_names_that_look_alike_the_first_one_counts() -> None:
+    making = Making(definition_of())
+    one = (await making.part(tool("a.b"))).tools
+    (exposed,) = one
+    part = await making.part(tool(exposed.removeprefix("bugs__")), tool("a.b"))
+    assert list(part.tools) == [exposed]
+    assert making.telemetry.drops == {"tool": 1}
+
+
+async def test_an_entry_that_stays_the_same_keeps_its_relay() -> None:
+    making = Making(definition_of())
+    before = await making.part(tool("same"), tool("other"))
+    after = await making.part(tool("other", description="new"), tool("same"))
+    assert after.tools["bugs__same"] is before.tools["bugs__same"]
+    assert after.tools["bugs__other"] is not before.tools["bugs__other"]
+
+
+PINNED = frozenset({tool_digest(tool("pinned"))})
+
+
+async def test_with_refuse_a_tool_that_differs_from_the_lock_file_is_neither_listed_nor_called() -> None:
+    making = Making(definition_of(pin="refuse", pinned=PINNED))
+    part = await making.part(tool("pinned"), tool("new"))
+    assert list(part.tools) == ["bugs__pinned"]
+    assert making.maker.find("tools", "bugs__new") is None
+    assert making.maker.find("tools", "bugs__pinned") is not None
+    changed = await making.part(tool("pinned", description="now it does something else"))
+    assert not changed.tools
+    assert making.maker.find("tools", "bugs__pinned") is None
+
+
+async def test_with_warn_such_a_tool_is_served_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    making = Making(definition_of(pin="warn", pinned=PINNED))
+    part = await making.part(tool("pinned"), tool("new"))
+    assert list(part.tools) == ["bugs__pinned", "bugs__new"]
+    (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert vars(line)["tools"] == "new"
+
+
+@pytest.mark.parametrize(("ttl_ms", "told"), [(None, 10_000), (3_000, 3_000), (10**9, 60_000)])
+async def test_clients_may_cache_no_longer_than_the_upstream_says(ttl_ms: int | None, told: int) -> None:
+    making = Making(definition_of())
+    part = await making.maker.listed(Listed.nothing(Discovered()), None)
+    assert part.ttl_ms == 10_000
+    listed = Listed(Discovered(), Listed.nothing(Discovered()).lists, ttl_ms)
+    assert (await making.maker.listed(listed, None)).ttl_ms == told
+
+
+async def test_completions_use_the_upstreams_own_names_and_keep_within_the_protocol() -> None:
+    making = Making(definition_of())
+    await making.part(prompts=({"name": "a.b"},))
+    (exposed,) = (await making.part(prompts=({"name": "a.b"},))).prompts
+    making.upstream.results["completion/complete"] = {
+        "completion": {"values": [str(number) for number in range(150)], "total": 150, "extra": 1}
+    }
+    completion = await making.maker.complete("prompt", exposed, "who", "A", {"b": "c"}, Requester())
+    assert completion is not None
+    assert len(completion["values"]) == 100
+    assert completion["hasMore"] is True
+    assert set(completion) == {"values", "total", "hasMore"}
+    assert making.upstream.params[-1] == {
+        "ref": {"type": "ref/prompt", "name": "a.b"},
+        "argument": {"name": "who", "value": "A"},
+        "context": {"arguments": {"b": "c"}},
+    }
+    await making.maker.complete("resource", "bugs+memo://{id}", "id", "", {}, Requester())
+    assert making.upstream.params[-1]["ref"] == {"type": "ref/resource", "uri": "memo://{id}"}
+
+
+@pytest.mark.parametrize("said", [None, {}, {"values": "no"}, {"values": [1]}])
+async def test_a_completion_that_makes_no_sense_is_an_error(said: Any) -> None:
+    making = Making(definition_of())
+    making.upstream.results["completion/complete"] = {"completion": said}
+    with pytest.raises(InternalError):
+        await making.maker.complete("prompt", "bugs__p", "who", "", {}, Requester())
+
+
+@pytest.mark.parametrize("problem", [unreachable(), UpstreamError("bugs", -32602, "Unknown prompt")])
+async def test_a_completion_that_fails_is_a_json_rpc_error(problem: Exception) -> None:
+    making = Making(definition_of())
+    making.upstream.problem = problem
+    with pytest.raises(RpcError):
+        await making.maker.complete("prompt", "bugs__p", "who", "", {}, Requester())
+
+
+async def test_what_is_not_served_is_not_completed() -> None:
+    making = Making(definition_of(prompts=Choice(("*",), ("secret_*",))))
+    nothing: Mapping[str, str] = {}
+    assert await making.maker.complete("prompt", "bugs__secret_p", "who", "", nothing, Requester()) is None
+    assert not making.upstream.asked
