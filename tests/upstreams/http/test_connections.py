@@ -58,10 +58,13 @@ async def test_a_connection_is_used_again_and_closed_when_the_client_is() -> Non
         await peer.talks[0].is_over.wait()
 
 
-async def test_a_refused_connection_is_not_sent() -> None:
-    with unused_port() as port, pytest.raises(UpstreamFailure) as caught:
-        await ask(HttpClient("u", f"http://127.0.0.1:{port}/"))
-    assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+async def test_a_refused_connection_is_not_sent_and_takes_no_place() -> None:
+    with unused_port() as port:
+        client = HttpClient("u", f"http://127.0.0.1:{port}/", max_connections=1)
+        for _ in range(3):
+            with pytest.raises(UpstreamFailure) as caught:
+                await ask(client, seconds=2)
+            assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
 
 
 async def test_a_name_that_does_not_exist_is_not_sent() -> None:
@@ -183,6 +186,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_replaced_before_anythin
         for count in range(1, 4):
             assert await ask(client) == b"ok"
             assert len(peer.requests) == count
+        await until(lambda: not client._pool._idle)
 
 
 async def test_a_close_that_the_event_loop_has_not_seen_is_found_in_the_socket() -> None:
@@ -202,23 +206,36 @@ async def test_bytes_that_nobody_asked_for_are_never_taken_for_a_response() -> N
         await talk.send(OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
         await talk.until_closed()
 
-    async def late_answer(talk: Talk) -> None:
-        await talk.request()
-        await talk.send(OK)
-        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
-        await talk.until_closed()
-
     async def half_an_answer(talk: Talk) -> None:
         await talk.request()
         await talk.send(OK + b"HTTP/1.1 2")
         await talk.until_closed()
 
-    for script in (two_answers, late_answer, half_an_answer):
+    for script in (two_answers, half_an_answer):
         async with serving(script) as peer:
             client = HttpClient("u", peer.url())
             for _ in range(3):
                 assert await ask(client) == b"ok"
             await client.aclose()
+
+
+async def test_a_connection_on_which_something_arrives_unasked_is_closed() -> None:
+    is_answered = asyncio.Event()
+
+    async def late_answer(talk: Talk) -> None:
+        await talk.request()
+        await talk.send(OK)
+        await is_answered.wait()
+        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        await talk.until_closed()
+
+    async with serving(late_answer) as peer:
+        client = HttpClient("u", peer.url())
+        assert await ask(client) == b"ok"
+        is_answered.set()
+        await asyncio.wait_for(peer.talks[0].is_over.wait(), 20)
+        assert await ask(client) == b"ok"
+        await client.aclose()
 
 
 async def test_a_connection_closed_instead_of_an_answer_may_have_been_acted_on() -> None:

@@ -128,7 +128,7 @@ async def test_a_response_that_is_not_valid_or_encoded_is_refused(answer: bytes)
         b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * (MAX_HEADERS + 2),
         b"HTTP/1.1 200 OK\r\nA: " + b"b" * MAX_HEAD_BYTES,
         b"HTTP/1.1 200 " + b"b" * MAX_HEAD_BYTES * 2,
-        b"HTTP/1.1 200 OK\r\n" + b"A: %b\r\n" % (b"b" * 1000) * 100,
+        b"HTTP/1.1 200 OK\r\n" + b"A: %b\r\n" % (b"b" * 1000) * 100 + b"Content-Length: 0\r\n\r\n",
         b"HTTP/1.1 100 Go\r\n\r\n" * 5000,
         b"HTTP/1.1 103 Go\r\nA: b\r\n\r\n" * (MAX_HEADERS + 2),
         CHUNKED + b"1;" + b"x" * MAX_HEAD_BYTES * 2,
