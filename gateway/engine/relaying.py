@@ -35,14 +35,16 @@ class RelayLeg:
 
     Args:
         leg: the leg.
-        fresh: the answers that came with this leg's request, by wire key. Those to questions that were not asked do
-            not count.
+        fresh: the answers that came with this leg's request, by wire key. Once the other server has asked, those to
+            questions that were not asked do not count.
         notices: receives progress and log messages, None if the client did not ask for any.
         keeper: stores the slot while the leg runs, in a task; None if only the journal carries it.
         may_shed: whether the client can send the call to another replica.
 
     Attributes:
         journal: what the call has learned so far.
+        early: the answers that came with the first request of a call, before anything was asked. Only the other server
+            can say whether it wants them.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class RelayLeg:
         self._notices = notices
         self._keeper = keeper
         self._may_shed = may_shed
+        self.early: Final = fresh if leg.journal.slot is None else {}
         self._record(fresh)
 
     def _record(self, fresh: Mapping[str, Answer]) -> None:

@@ -23,8 +23,11 @@ from gateway.upstreams.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
-COALESCE_SECONDS: Final = 1.0
+GATHER_SECONDS: Final = 0.1
 """How long announced changes are gathered before the lists are read again."""
+
+COALESCE_SECONDS: Final = 1.0
+"""The shortest time between two readings, however often an upstream announces changes."""
 
 SHORTEST_REFRESH_SECONDS: Final = 10.0
 LONGEST_REFRESH_SECONDS: Final = 300.0
@@ -135,6 +138,7 @@ class Live:
             if self._wanted.is_set():
                 self._wanted.clear()
                 self._parts.forget_lists()
+            began = time.monotonic()
             succeeded = await self._refresh()
             self._attempted.set()
             self._failures = 0 if succeeded else self._failures + 1
@@ -142,7 +146,7 @@ class Live:
                 async with asyncio.timeout(self._pause()):
                     await self._wanted.wait()
             if self._wanted.is_set():
-                await asyncio.sleep(COALESCE_SECONDS)
+                await asyncio.sleep(max(GATHER_SECONDS, began + COALESCE_SECONDS - time.monotonic()))
 
     def _pause(self) -> float:
         """Return how many seconds to wait before the lists are read again. It varies, so replicas spread out."""

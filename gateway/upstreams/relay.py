@@ -283,7 +283,7 @@ class _Leg:
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
         for pause in (*BARE_PAUSES, None):
-            result = await self._send(leg, self._answered(answers))
+            result = await self._send(leg, self._answered(answers, leg.early))
             asked = self._asked(leg, result)
             if asked is None:
                 return self._final(result)
@@ -298,8 +298,12 @@ class _Leg:
         """Return what the upstream asked last, by the keys that our clients see."""
         return {asked.wire_key: forwarded_question(asked.method, asked.params) for asked in self._slot.questions}
 
-    def _answered(self, answers: Mapping[str, Answer]) -> dict[str, Any]:
+    def _answered(self, answers: Mapping[str, Answer], early: Mapping[str, Answer]) -> dict[str, Any]:
         """Return the params of the next request: the first ones, with answers and state.
+
+        Args:
+            answers: to what the upstream asked last.
+            early: what the client sent with its first request; the upstream judges them, as if it was asked directly.
 
         Raises:
             Refused: the client answered with an error. A request to the upstream cannot carry that, so the call ends.
@@ -313,6 +317,8 @@ class _Leg:
             if "error" in answer:
                 raise Refused(asked.wire_key, str(answer["error"].get("message", "")))
             responses[asked.key] = with_clean_meta("", answer["result"])
+        if self._slot.round == 0:
+            responses = {key: with_clean_meta("", early[key]["result"]) for key in early if "result" in early[key]}
         if responses:
             params["inputResponses"] = responses
         if self._slot.state is not None:

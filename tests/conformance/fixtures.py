@@ -11,7 +11,8 @@ import io
 import struct
 import wave
 import zlib
-from typing import Annotated, Any, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
@@ -178,17 +179,28 @@ async def test_x_mcp_header(
 # Tools that announce changes
 
 
+on_change: Final[list[Callable[[str], None]]] = []
+"""What really changes a list, in a server that can; see `tests.conformance.behind`."""
+
+
+def _change(ctx: Context, kind: Literal["tools", "prompts"]) -> None:
+    for change in on_change:
+        change(kind)
+    if not on_change:
+        ctx.changed(kind)
+
+
 @tool
 async def test_trigger_tool_change(ctx: Context) -> str:
-    """Notify listeners that the list of tools has changed."""
-    ctx.changed("tools")
+    """Change the list of tools if this server can, and notify listeners."""
+    _change(ctx, "tools")
     return "Told of a change of the tools"
 
 
 @tool
 async def test_trigger_prompt_change(ctx: Context) -> str:
-    """Notify listeners that the list of prompts has changed."""
-    ctx.changed("prompts")
+    """Change the list of prompts if this server can, and notify listeners."""
+    _change(ctx, "prompts")
     return "Told of a change of the prompts"
 
 

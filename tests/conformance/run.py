@@ -23,7 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -188,7 +188,8 @@ class Leg:
         workers: how many workers run tasks.
         tools: the modules that are served.
         version: the wire that the suite speaks.
-        behind: the modules of a further server, which the replicas serve as an upstream under its own names.
+        is_upstream: whether a further server with the fixtures runs, which the replicas serve as an upstream under its
+            own names. Without replicas, the suite calls it directly.
     """
 
     name: str
@@ -197,7 +198,7 @@ class Leg:
     workers: int = 0
     tools: str = FIXTURES
     version: str = RELEASED
-    behind: str = ""
+    is_upstream: bool = False
 
 
 @dataclass
@@ -270,33 +271,45 @@ def judge_log(leg: Leg, text: str) -> list[Verdict]:
 @contextmanager
 def gateway(leg: Leg, folder: Path) -> Iterator[str]:
     """Run the gateway of a leg, and the server behind it, and yield the gateway's URL; both end afterwards."""
-    with ExitStack() as stack:
-        upstreams = ""
-        if leg.behind:
-            url = stack.enter_context(_dev(folder / "behind.log", leg.behind, replicas=1))
-            file = folder / "upstreams.json"
-            file.write_text(json.dumps({"mcpServers": {"behind": {"url": url, "gateway": {"prefix": ""}}}}))
-            upstreams = str(file)
-        log = folder / "gateway.log"
-        yield stack.enter_context(_dev(log, leg.tools, leg.replicas, leg.workers, upstreams))
+    log = folder / "gateway.log"
+    if not leg.is_upstream:
+        with _running(log, *_dev(leg), GATEWAY_TOOLS=leg.tools) as url:
+            yield url
+        return
+    with _running(folder / "upstream.log", "-m", "tests.conformance.behind") as url:
+        if not leg.replicas:
+            log.touch()
+            yield url
+            return
+        file = folder / "upstreams.json"
+        file.write_text(json.dumps({"mcpServers": {"behind": {"url": url, "gateway": {"prefix": ""}}}}))
+        with _running(log, *_dev(leg), GATEWAY_UPSTREAMS=str(file)) as through:
+            yield through
+
+
+def _dev(leg: Leg) -> list[str]:
+    replicas, workers = str(leg.replicas), str(leg.workers)
+    return ["-m", "gateway", "dev", "--port", "0", "--replicas", replicas, "--workers", workers]
 
 
 @contextmanager
-def _dev(log: Path, tools: str, replicas: int, workers: int = 0, upstreams: str = "") -> Iterator[str]:
-    """Run `gateway dev` and yield its URL; it ends afterwards, together with its replicas."""
+def _running(log: Path, *command: str, **settings: str) -> Iterator[str]:
+    """Run a server with Python and yield its URL; it ends afterwards, together with its replicas."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")} | {
         "GATEWAY_AUTH": "none",
         "GATEWAY_METRICS_PORT": "off",
         "GATEWAY_DRAIN_SECONDS": "5",
         "PYTHONPATH": str(TOP),
-        **({"GATEWAY_TOOLS": tools} if tools else {}),
-        **({"GATEWAY_UPSTREAMS": upstreams} if upstreams else {}),
+        **settings,
     }
-    command = [sys.executable, "-m", "gateway", "dev", "--port", "0"]
-    command += ["--replicas", str(replicas), "--workers", str(workers)]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=TOP, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, *command],
+            cwd=TOP,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     try:
         yield _wait_ready(process, log)
@@ -311,7 +324,7 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> str:
         if ready:
             return ready[1]
         time.sleep(POLL_SECONDS)
-    raise CannotRunError(f"`gateway dev` did not start:\n{log.read_text(errors='replace')[-3000:].strip()}")
+    raise CannotRunError(f"the server did not start:\n{log.read_text(errors='replace')[-3000:].strip()}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -436,8 +449,8 @@ def plan(scenario: str | None) -> list[Leg]:
             tools=f"{FIXTURES},{HANDSHAKE_FIXTURES}",
             version=HANDSHAKE,
         ),
-        Leg(DIRECTLY, everything, replicas=1),
-        Leg(THROUGH, everything, replicas=2, tools="", behind=FIXTURES),
+        Leg(DIRECTLY, everything, replicas=0, is_upstream=True),
+        Leg(THROUGH, everything, replicas=2, is_upstream=True),
     ]
     return [leg for leg in legs if leg.scenarios]
 

@@ -89,8 +89,8 @@ def test_every_scenario_has_its_leg_and_tasks_have_a_worker() -> None:
     assert (two.scenarios, two.replicas, two.workers) == ([None], 2, 0)
     assert (tasks.scenarios, tasks.replicas, tasks.workers) == (list(TASKS), 2, 1)
     assert (session.scenarios, session.replicas, session.version) == ([None], 2, HANDSHAKE)
-    assert (directly.scenarios, directly.replicas, directly.behind) == ([None], 1, "")
-    assert (through.scenarios, through.replicas, through.tools, through.behind) == ([None], 2, "", directly.tools)
+    assert (directly.scenarios, directly.replicas, directly.is_upstream) == ([None], 0, True)
+    assert (through.scenarios, through.replicas, through.is_upstream) == ([None], 2, True)
 
 
 @pytest.mark.parametrize("scenario", sorted({*CORE, *TASKS, *SESSIONS}))
@@ -127,7 +127,7 @@ def test_the_table_has_a_line_a_scenario_and_totals() -> None:
 
 
 def test_an_upstream_has_a_column_for_itself_and_one_for_the_gateway_in_front_of_it() -> None:
-    directly, through = Leg(DIRECTLY, [], replicas=1), Leg(THROUGH, [], replicas=2)
+    directly, through = Leg(DIRECTLY, [], replicas=0), Leg(THROUGH, [], replicas=2)
     lines = show(
         [
             Verdict("tasks-lifecycle", ONE, passed=9),

@@ -157,11 +157,23 @@ async def test_a_leg_that_is_sent_again_sends_its_round_again_and_nothing_else(u
     ]
 
 
+async def test_answers_before_any_question_are_for_the_upstream_to_judge(user: User, upstream: Recording) -> None:
+    """A request that has answers and no state is complete in itself."""
+    early = {"name": ADA, "unknown": accept(other=1)}
+    reply = await user.send("tools/call", {**call_params("rec__ask_name"), "inputResponses": early})
+    assert reply.said == early
+    asked = await user.send("tools/call", {**call_params("rec__two_rounds"), "inputResponses": early})
+    assert asked.result["inputRequests"].keys() == {"answer"}
+    last = await user.complete(
+        "tools/call", {**call_params("rec__two_rounds"), **await user.retry(asked, ANSWERS)}, ANSWERS
+    )
+    assert last.said == {"first": ADA, "second": RED}
+    assert [call.answers for call in upstream.of("two_rounds")] == [early, {"answer": ADA}, {"answer": RED}]
+
+
 async def test_answers_that_nobody_asked_for_do_not_reach_the_upstream(user: User, upstream: Recording) -> None:
     params = call_params("rec__ask_name")
-    early = {**params, "inputResponses": {"name": ADA}}
-    first = await user.send("tools/call", early)
-    assert first.result["resultType"] == "input_required"
+    first = await user.send("tools/call", params)
     more = await user.retry(first, {"name": ADA})
     more["inputResponses"]["other"] = accept(name="Eve")
     assert (await user.send("tools/call", {**params, **more})).said == {"name": ADA}

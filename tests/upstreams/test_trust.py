@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jwt
 import pytest
 
@@ -392,8 +394,9 @@ async def test_requests_that_are_too_large_or_too_deep_are_refused_before_the_up
     user_of: UserOf, upstream: Recording
 ) -> None:
     ada = user_of("ada")
-    large = await ada.send("tools/call", call_params("rec__echo", {"text": "x" * 1_050_000}))
-    assert large.status in {400, 413}
+    with contextlib.suppress(httpx.TransportError):  # the gateway may close the connection while this still sends
+        large = await ada.send("tools/call", call_params("rec__echo", {"text": "x" * 1_050_000}))
+        assert large.status == 413
     nested: Any = 1
     for _ in range(500):
         nested = [nested]

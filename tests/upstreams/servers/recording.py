@@ -373,8 +373,10 @@ async def regional(leg: Leg) -> Result:
 
 
 async def act(leg: Leg) -> Result:
-    """Have an effect, noted where it outlives this process."""
+    """Have an effect, noted where it outlives this process; work before and after it, if so wished."""
+    await asyncio.sleep(leg.arguments.get("seconds", 0))
     leg.server.note(leg.arguments["key"])
+    await asyncio.sleep(leg.arguments.get("seconds", 0))
     return text(leg.arguments["key"])
 
 
