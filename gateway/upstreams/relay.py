@@ -373,7 +373,7 @@ class _Leg:
             passed = leg.relay_log(told["level"], told["data"], told.get("logger"))
             what = "log"
         else:
-            passed, what = False, "notice"
+            passed, what = False, "notification"
         if not passed:
             self._relay.telemetry.dropped(self._name, what)
 

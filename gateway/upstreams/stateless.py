@@ -469,7 +469,7 @@ class StatelessClient:
         elif notice.method == LOG and hearing.log_level is not None:
             told = read_log(notice.params)
         if told is None or hearing.on_notice is None:
-            self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notice"))
+            self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notification"))
         else:
             hearing.on_notice(notice.method, told)
 
@@ -497,7 +497,7 @@ class StatelessClient:
                     drop_reserved(message.params)
                     yield message.method, message.params
                 else:
-                    self._telemetry.dropped(self._upstream, "notice")
+                    self._telemetry.dropped(self._upstream, "notification")
         except UpstreamFailure as failure:
             if failure.reason is not Reason.TIMED_OUT:  # it lasted as long as it may
                 raise self._counted(failure) from None

@@ -210,7 +210,7 @@ async def test_notices_of_the_request_are_heard_and_others_counted(shop: Shop, c
         ("notifications/progress", {"progress": 1, "total": 2}),
         ("notifications/message", {"level": "info", "data": "working"}),
     ]
-    assert client.counted.things == ["progress", "log", "notice"]
+    assert client.counted.things == ["progress", "log", "notification"]
     assert shop.messages[0]["params"]["_meta"][META + "logLevel"] == "info"
 
 
