@@ -1,4 +1,4 @@
-"""Other servers behind gateways: ours beside fastmcp's proxy and Envoy's `mcp_router`, in interleaved rounds.
+"""Other servers behind gateways: ours, fastmcp's proxy and Envoy's `mcp_router`, in interleaved rounds.
 
 A cheap server stands behind each gateway, so that its cost is not theirs. It shares a core with the load; the gateway
 that is measured has a core of its own.
@@ -48,7 +48,7 @@ LOCAL_TOOLS: Final = Goal("CPU time of a local echo beside 10 upstreams, compare
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is measured at one server.
+    """One measurement at one server.
 
     Attributes:
         name: of the case.

@@ -1,4 +1,4 @@
-"""A busy upstream is killed and restarted again and again: nobody waits for it in vain, and nobody is misled.
+"""A busy upstream is killed and restarted again and again.
 
 Every call ends in a result, or in an error that says whether the upstream may have acted, and the upstream's own count
 agrees. The long form of the test: `CALLS=100000 KILL_SECONDS=10 make chaos CHAOS="-k upstreams"`.
