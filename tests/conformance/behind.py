@@ -9,7 +9,6 @@ import itertools
 import os
 import socket
 import sys
-from typing import Any
 
 from gateway import prompt, tool
 from gateway.authoring.registry import load_registry
@@ -36,8 +35,8 @@ def add_to(kind: str) -> None:
 def main() -> int:
     """Serve on a free port, and print where."""
     sock = socket.create_server(("127.0.0.1", 0))
-    own: dict[str, Any] = {"seal_keys": new_key(), "audience": "conformance", "replica_id": "behind", "tools": (fixtures.__name__,)}
-    services = build(Settings.load(os.environ, **own))
+    own = {"GATEWAY_SEAL_KEYS": new_key(), "GATEWAY_AUDIENCE": "conformance", "GATEWAY_REPLICA_ID": "behind"}
+    services = build(Settings.load({**os.environ, **own}, tools=(fixtures.__name__,)))
 
     def change(kind: str) -> None:
         add_to(kind)
