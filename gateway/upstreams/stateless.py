@@ -382,7 +382,13 @@ class StatelessClient:
             return self._failure(Reason.NOT_FOUND, f"HTTP {status}", sent=False)
         if status >= _SERVER_ERRORS:
             return self._failure(Reason.SERVER_ERROR, f"HTTP {status}")
-        return self._failure(Reason.MALFORMED, f"HTTP {status}", sent=status not in _NOT_PROCESSED)
+        return UpstreamFailure(
+            self._upstream,
+            Reason.MALFORMED,
+            sent=status not in _NOT_PROCESSED,
+            detail=f"HTTP {status}",
+            of_request=status >= _CLIENT_ERRORS,
+        )
 
     async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:
         """Return the JSON-RPC error in a response. A server that fails must name our request in it."""
