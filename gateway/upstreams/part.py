@@ -253,8 +253,9 @@ class PartMaker:
     def _serves(self, kind: Kind, own: str) -> bool:
         if kind == "tools":
             return self._definition.serves_tool(own)
-        choice = self._definition.prompts if kind == "prompts" else self._definition.resources
-        return choice.takes(own)
+        if kind == "prompts":
+            return self._definition.prompts.takes(own)
+        return self._definition.serves_resource(own)
 
     async def _read(self, kind: Kind, raw: Entries, before: _Entries, known: _Entries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
@@ -288,7 +289,8 @@ class PartMaker:
         """Return the relay of an entry."""
         definition, own = self._definition, entry.own
         relay = self._relay.of(entry)
-        scopes = definition.scopes.of(own)
+        is_named = entry.kind in ("tools", "prompts")
+        scopes = definition.scopes.of(own) if is_named else definition.scopes_of_resource(own)
         if entry.kind == "tools":
             rule = definition.task.of(own)
             return RelayedTool(
