@@ -274,6 +274,7 @@ class PartMaker:
             if kind == "tools" and _has_changed(definition, each):
                 found.changed.append(entry.own)
                 if definition.pin == "refuse":
+                    known.pop((kind, entry.exposed), None)  # an earlier list of a caller may have had it unchanged
                     continue
             if entry.exposed in found.served:
                 found.left_out.append(f"{entry.own!r} has the same name as another one")

@@ -202,3 +202,12 @@ async def test_what_is_not_served_is_not_completed() -> None:
     nothing: Mapping[str, str] = {}
     assert await making.maker.complete("prompt", "bugs__secret_p", "who", "", nothing, Requester()) is None
     assert not making.upstream.asked
+
+
+async def test_a_pinned_tool_that_has_changed_in_the_list_of_a_caller_cannot_be_called() -> None:
+    pinned = frozenset({tool_digest(tool("search"))})
+    making = Making(definition_of(scope="caller", pin="refuse", pinned=pinned))
+    assert list(await making.maker.entries("tools", (tool("search"),))) == ["bugs__search"]
+    assert making.maker.find("tools", "bugs__search") is not None
+    assert list(await making.maker.entries("tools", (tool("search", description="new"),))) == []
+    assert making.maker.find("tools", "bugs__search") is None
