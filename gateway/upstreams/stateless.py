@@ -163,6 +163,10 @@ class _Job(msgspec.Struct, frozen=True):
     max_bytes: int
     hearing: _Hearing
 
+    def __repr__(self) -> str:
+        """Return a text without the headers and the body, which are the caller's."""
+        return f"_Job({self.request_id}, {self.method!r})"
+
 
 def _no_trace() -> None:
     return None
