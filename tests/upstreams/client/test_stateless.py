@@ -343,6 +343,15 @@ async def test_a_body_that_is_no_json_rpc_error_does_not_count(
     assert (await failure_of(client)).reason in {Reason.NOT_FOUND, Reason.SERVER_ERROR}
 
 
+@pytest.mark.parametrize(("status", "of_request"), [(400, True), (406, True), (422, True), (500, False), (200, False)])
+async def test_only_a_status_that_refuses_one_request_says_nothing_about_others(
+    shop: Shop, client: Asking, status: int, of_request: bool
+) -> None:
+    shop.answers = [lambda exchange, message: bytes_of(b"blocked by a firewall", status)(exchange, message["id"])]
+
+    assert (await failure_of(client)).of_request is of_request
+
+
 @pytest.mark.parametrize("method", ["tools/list", "completion/complete", "server/discover"])
 async def test_a_question_where_none_may_be_asked_is_a_failure(shop: Shop, client: Asking, method: str) -> None:
     async def asks(exchange: Exchange, message: Any) -> None:
