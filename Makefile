@@ -8,6 +8,7 @@ SDK_STAMP := .venvs/sdk/.installed
 # Clients in Python, by the name of their folder in tests/peers.
 PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 pydantic-ai langchain google-adk openai-agents)
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
+ENVOY_STAMP := .venvs/envoy/.installed
 NODE_STAMP := .venvs/node/.installed
 BROWSER_STAMP := .venvs/browser/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
@@ -128,7 +129,7 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(RUN) pytest -n 0 $(SCENARIOS) -k broken_twin
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
-bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Compare speed with other servers; measure growth, overload (BENCH="--help")
+bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(ENVOY_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Compare speed with other servers; measure growth, overload (BENCH="--help")
 	@$(need_redis)
 	@cd $(if $(findstring --interpreted,$(BENCH)),.,$(COMPILED)) && $(RUN) bench $(BENCH)
 
@@ -202,6 +203,10 @@ $(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP): .venvs/%/.installed: tests/peer
 
 $(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/locked.txt
 	@sh scripts/venv.sh .venvs/fastmcp-tasks $<
+	@touch $@
+
+$(ENVOY_STAMP): bench/peers/envoy/locked.txt
+	@sh scripts/venv.sh .venvs/envoy $<
 	@touch $@
 
 # The fuzzer runs our code with our versions of all dependencies, so it needs both lists.

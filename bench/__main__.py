@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import calls, growth, memory, ours, overload, parts, streams, tasks
+from bench import calls, growth, memory, ours, overload, parts, streams, tasks, upstreams
 from bench.clients import WrongAnswer
 from bench.load import LoadError
 from bench.options import Options
@@ -23,6 +23,7 @@ SUBJECTS: dict[str, Callable[[Options, Cores], Section]] = {
     "streams": streams.section,
     "tasks": tasks.section,
     "overload": overload.section,
+    "upstreams": upstreams.section,
 }
 
 

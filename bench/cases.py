@@ -91,13 +91,13 @@ def fixed_plans(target: Target) -> Plans:
     return [[Exchange(exchange.request, _check_raw) for exchange in plan] for plan in echo_plans(target)]
 
 
-def echo_plans(target: Target) -> Plans:
-    """Return plans for `echo`: each request has a different text."""
+def echo_plans(target: Target, tool: str = "echo") -> Plans:
+    """Return plans for a tool that echoes: each request has a different text."""
 
     def exchange(number: int, token: str | None) -> Exchange:
         text = f"hello from request {number:04d}"
         return Exchange(
-            call(target.port, number, "echo", {"text": text}, token=token),
+            call(target.port, number, tool, {"text": text}, token=token),
             partial(check_complete, number=number, text=text),
         )
 

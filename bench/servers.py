@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
+from bench.peers.envoy.config import config as envoy_config
 from gateway.auth.tokens import mint
 
 TOP = Path(__file__).resolve().parent.parent
@@ -183,6 +184,36 @@ def ours(cores: Cores, environment: Mapping[str, str] | None = None) -> Iterator
     port, metrics_port = free_port(), free_port()
     command = _gateway("serve", "--port", str(port), "--metrics-port", str(metrics_port))
     with _serving("ours", port, command, cores, environment=environment) as server:
+        yield server
+
+
+@contextmanager
+def upstream(cores: Cores, tools: int = 1) -> Iterator[Server]:
+    """Run a cheap MCP server with so many tools, on the core of the load, to stand behind a gateway."""
+    port = free_port()
+    command = [sys.executable, "-m", "bench.peers.upstream", str(port), str(tools)]
+    with _serving("upstream", port, command, Cores(server=cores.load, load=cores.load)) as server:
+        yield server
+
+
+@contextmanager
+def fastmcp_proxy(cores: Cores, upstream: Server) -> Iterator[Server]:
+    """Run fastmcp's proxy in front of a server, in its own virtual environment."""
+    port = free_port()
+    url = f"http://127.0.0.1:{upstream.port}/mcp"
+    command = [_python_of("fastmcp-tasks"), "-m", "bench.peers.fastmcp.proxy", str(port), url]
+    with _serving("fastmcp's proxy", port, command, cores) as server:
+        yield server
+
+
+@contextmanager
+def envoy(cores: Cores, upstream: Server) -> Iterator[Server]:
+    """Run Envoy with `mcp_router` in front of a server, with one thread for requests."""
+    port = free_port()
+    program = str(Path(_python_of("envoy")).with_name("envoy"))
+    options = ["--concurrency", "1", "--log-level", "error", "--base-id", str(port), "--disable-hot-restart"]
+    command = [program, "--config-yaml", envoy_config(port, upstream.port), *options]
+    with _serving("Envoy", port, command, cores) as server:
         yield server
 
 

@@ -100,6 +100,15 @@ def encode(value: Any) -> bytes:
     return _encode(value)
 
 
+def containers(body: bytes, enough: int) -> int:
+    """Return how many arrays and objects valid JSON has, or a larger number that is not more than `enough`."""
+    found = body.count(b"[") + body.count(b"{")
+    if found <= enough:
+        return found
+    plain = _without_strings(body)
+    return plain.count(b"[") + plain.count(b"{")
+
+
 def _has_many_exponents(body: bytes) -> bool:
     """Return whether a body may contain many numbers such as `1e300`, inside or outside of its strings.
 

@@ -14,6 +14,9 @@ FAILURES: Final = 5
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
 
+PROBE_SECONDS: Final = 5.0
+"""How long a probe keeps out other requests. Then one more is let through: the first may only be a slow call."""
+
 _UNHEALTHY: Final = frozenset(
     {
         Reason.UNREACHABLE,
@@ -32,20 +35,20 @@ class Attempt:
     """A request that the breaker let through.
 
     Attributes:
-        is_probe: whether it is the one request that finds out if the upstream works again.
+        is_probe: whether it is a request that finds out if the upstream works again.
     """
 
     is_probe: bool
 
 
 _ORDINARY: Final = Attempt(is_probe=False)
-_PROBE: Final = Attempt(is_probe=True)
 
 
 class Breaker:
     """Counts the failures of one upstream. It opens after several in a row, and then refuses requests for a while.
 
-    After the pause one request is let through. If it succeeds, the breaker closes; if it fails, the pause doubles.
+    After the pause one request at a time is let through. If it succeeds, the breaker closes; if it fails, the pause
+    doubles.
 
     Args:
         clock: seconds that never go back.
@@ -58,13 +61,17 @@ class Breaker:
         self._failures = 0
         self._pause = FIRST_PAUSE_SECONDS
         self._reopens_at = 0.0
-        self._is_probing = False
+        self._probe: Attempt | None = None
+        self._probe_ends_at = 0.0
         self.is_open = False
 
     @property
     def refuses(self) -> bool:
         """Whether a request that started now would be refused."""
-        return self.is_open and (self._is_probing or self._clock() < self._reopens_at)
+        if not self.is_open:
+            return False
+        now = self._clock()
+        return now < self._reopens_at or (self._probe is not None and now < self._probe_ends_at)
 
     def start(self) -> Attempt | None:
         """Let a request through, or return None to refuse it. Report each attempt with exactly one of the others."""
@@ -72,8 +79,9 @@ class Breaker:
             return _ORDINARY
         if self.refuses:
             return None
-        self._is_probing = True
-        return _PROBE
+        self._probe = Attempt(is_probe=True)
+        self._probe_ends_at = self._clock() + PROBE_SECONDS
+        return self._probe
 
     def succeeded(self, attempt: Attempt) -> None:
         """Note that the upstream has answered, also if it answered with an error of its own."""
@@ -89,9 +97,10 @@ class Breaker:
         if reason not in _UNHEALTHY:
             self.abandoned(attempt)
             return
+        is_newest_probe = attempt is self._probe
         self._end(attempt)
         self._failures += 1
-        if self.is_open and attempt.is_probe:
+        if self.is_open and is_newest_probe:
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
             self._reopens_at = self._clock() + self._pause
         elif not self.is_open and self._failures >= FAILURES:
@@ -104,5 +113,5 @@ class Breaker:
         self._end(attempt)
 
     def _end(self, attempt: Attempt) -> None:
-        if attempt.is_probe:
-            self._is_probing = False
+        if attempt is self._probe:
+            self._probe = None

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 from urllib.parse import quote_plus
 
@@ -200,7 +200,7 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    token: str
+    token: str = field(repr=False)
     begun: float
     until: float
 

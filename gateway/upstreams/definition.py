@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
+from gateway.protocol.upstream.uris import resolved, spellings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
 
@@ -219,6 +220,20 @@ class Definition:
     def serves_tool(self, name: str) -> bool:
         """Return whether a tool, by the upstream's own name, may be listed and called. Sessions are not served."""
         return self.tools.takes(name) and self.era.of(name) != "session"
+
+    def serves_resource(self, uri: str) -> bool:
+        """Return whether a resource, by the upstream's own URI or template, may be listed and read.
+
+        `deny` wins, however the URI is spelled. Dot segments do not lead out of what `allow` says.
+        """
+        allow, deny = self.resources.allow, self.resources.deny
+        if not _matches(allow, uri) or not _matches(allow, resolved(uri)):
+            return False
+        return not any(_matches(deny, spelling) for spelling in spellings(uri))
+
+    def scopes_of_resource(self, uri: str) -> frozenset[str]:
+        """Return the scopes of every glob that matches a spelling of a URI."""
+        return frozenset().union(*(self.scopes.of(spelling) for spelling in spellings(uri)))
 
 
 @dataclass(frozen=True, slots=True)

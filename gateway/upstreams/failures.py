@@ -46,14 +46,18 @@ class UpstreamFailure(GatewayError):
         reason: why.
         sent: whether the upstream may have received the request, and so may have acted.
         detail: for the log; it contains no secret and nothing that only the upstream said.
+        of_request: whether the upstream refused this one request, which says nothing about others.
     """
 
-    def __init__(self, upstream: str, reason: Reason, *, sent: bool, detail: str = "") -> None:
+    def __init__(
+        self, upstream: str, reason: Reason, *, sent: bool, detail: str = "", of_request: bool = False
+    ) -> None:
         super().__init__(f"{upstream}: {reason.value}{': ' if detail else ''}{detail}")
         self.upstream = upstream
         self.reason = reason
         self.sent = sent
         self.detail = detail
+        self.of_request = of_request
 
 
 class UpstreamError(RpcError):

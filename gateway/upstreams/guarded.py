@@ -112,7 +112,7 @@ class _Judged:
         """Report the end."""
         if error is None or isinstance(error, UpstreamError):
             self._breaker.succeeded(self._attempt)
-        elif isinstance(error, UpstreamFailure):
+        elif isinstance(error, UpstreamFailure) and not error.of_request:
             self._breaker.failed(self._attempt, error.reason)
         else:
             self._breaker.abandoned(self._attempt)

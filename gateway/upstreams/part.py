@@ -253,8 +253,9 @@ class PartMaker:
     def _serves(self, kind: Kind, own: str) -> bool:
         if kind == "tools":
             return self._definition.serves_tool(own)
-        choice = self._definition.prompts if kind == "prompts" else self._definition.resources
-        return choice.takes(own)
+        if kind == "prompts":
+            return self._definition.prompts.takes(own)
+        return self._definition.serves_resource(own)
 
     async def _read(self, kind: Kind, raw: Entries, before: _Entries, known: _Entries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
@@ -273,6 +274,7 @@ class PartMaker:
             if kind == "tools" and _has_changed(definition, each):
                 found.changed.append(entry.own)
                 if definition.pin == "refuse":
+                    known.pop((kind, entry.exposed), None)  # an earlier list of a caller may have had it unchanged
                     continue
             if entry.exposed in found.served:
                 found.left_out.append(f"{entry.own!r} has the same name as another one")
@@ -288,7 +290,8 @@ class PartMaker:
         """Return the relay of an entry."""
         definition, own = self._definition, entry.own
         relay = self._relay.of(entry)
-        scopes = definition.scopes.of(own)
+        is_named = entry.kind in ("tools", "prompts")
+        scopes = definition.scopes.of(own) if is_named else definition.scopes_of_resource(own)
         if entry.kind == "tools":
             rule = definition.task.of(own)
             return RelayedTool(

@@ -13,7 +13,7 @@ from gateway.upstreams.failures import Reason
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCaller:
-    """For whom a request to an upstream is made.
+    """For whom a request to an upstream is made. Its text contains no token and no header.
 
     Attributes:
         principal: the caller, or None if it is anonymous or the gateway asks for itself.
@@ -25,9 +25,9 @@ class UpstreamCaller:
 
     principal: Principal | None = None
     exchange: Exchange | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
 
 
 NOBODY = UpstreamCaller()

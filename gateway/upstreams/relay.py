@@ -51,7 +51,7 @@ from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
-from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_result_of_session
+from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
 log = logging.getLogger(__name__)
@@ -279,7 +279,7 @@ class _Leg:
     async def _run(self, leg: RelayLeg) -> dict[str, Any]:
         if self._slot.sent:
             raise CannotContinue(texts.lost(self._name))
-        if self._relay.sessions.has(self._request.method, self._request.own):
+        if self._relay.sessions.has(self._requester.principal, self._request.method, self._request.own):
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
         for pause in (*BARE_PAUSES, None):
@@ -373,7 +373,7 @@ class _Leg:
             passed = leg.relay_log(told["level"], told["data"], told.get("logger"))
             what = "log"
         else:
-            passed, what = False, "notice"
+            passed, what = False, "notification"
         if not passed:
             self._relay.telemetry.dropped(self._name, what)
 
@@ -402,7 +402,8 @@ class _Leg:
         await leg.keep_slot(self._slot.to_map())
 
     def _final(self, result: dict[str, Any]) -> dict[str, Any]:
-        if self._request.method == "tools/call" and is_result_of_session(result):
+        is_tool = self._request.method == "tools/call"
+        if is_tool and is_result_of_session(result) and not is_quoted(self._request.params):
             raise self._needs_session()
         try:
             return rewrite_result(self._request.method, self._relay.definition.prefix, result)
@@ -410,12 +411,12 @@ class _Leg:
             raise self._relay.failure(Reason.MALFORMED, sent=True, detail=str(problem)) from None
 
     def _needs_session(self) -> UpstreamFailure:
-        self._relay.sessions.add(self._request.method, self._request.own)
+        self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
         return self._relay.failure(Reason.NEEDS_SESSION, sent=True)
 
     def _passed_on(self, error: UpstreamError) -> Exception:
         """Return what our client gets for the upstream's own error."""
-        if is_error_of_session(error):
+        if is_error_of_session(error) and not is_quoted(self._request.params):
             failure = self._needs_session()
             self._log(failure)
             return CannotContinue(self._sentence(failure))

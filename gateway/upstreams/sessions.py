@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from gateway.runtime.sources import Clock
 from gateway.upstreams.failures import UpstreamError
@@ -41,6 +43,11 @@ def is_result_of_session(result: Mapping[str, Any]) -> bool:
     return isinstance(text, str) and _says_so(text)
 
 
+def is_quoted(params: Mapping[str, Any]) -> bool:
+    """Return whether a request itself contains the words, so that an error may only repeat them."""
+    return _TEXT.search(msgspec.json.encode(params).decode()) is not None
+
+
 def _says_so(text: str) -> bool:
     return len(text) <= _MAX_TEXT and _TEXT.search(text) is not None
 
@@ -48,27 +55,29 @@ def _says_so(text: str) -> bool:
 class NeedSessions:
     """Remembers for an hour which functions of an upstream need a session.
 
+    Each caller has a memory of their own: what an upstream answers may be what its caller made it say.
+
     Args:
         clock: seconds that never go back.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._until: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._until: OrderedDict[tuple[Hashable, str, str], float] = OrderedDict()
 
-    def add(self, method: str, name: str) -> None:
+    def add(self, caller: Hashable, method: str, name: str) -> None:
         """Remember a function."""
-        self._until.pop((method, name), None)
-        self._until[method, name] = self._clock() + REMEMBERED_SECONDS
+        self._until.pop((caller, method, name), None)
+        self._until[caller, method, name] = self._clock() + REMEMBERED_SECONDS
         if len(self._until) > MAX_REMEMBERED:
             self._until.popitem(last=False)
 
-    def has(self, method: str, name: str) -> bool:
+    def has(self, caller: Hashable, method: str, name: str) -> bool:
         """Return whether a function is known to need a session."""
-        until = self._until.get((method, name))
+        until = self._until.get((caller, method, name))
         if until is None:
             return False
         if self._clock() < until:
             return True
-        del self._until[method, name]
+        del self._until[caller, method, name]
         return False

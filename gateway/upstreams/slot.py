@@ -38,6 +38,10 @@ class Slot(msgspec.Struct, frozen=True):
     sent: bool = False
     token: str | None = None
 
+    def __repr__(self) -> str:
+        """Return a text without the token, the state and the questions."""
+        return f"Slot(round={self.round}, spent_ms={self.spent_ms}, sent={self.sent})"
+
     def asked(self, asked: Asked) -> Slot:
         """Return the slot after the upstream has asked for something."""
         return msgspec.structs.replace(

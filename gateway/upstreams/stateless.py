@@ -163,6 +163,10 @@ class _Job(msgspec.Struct, frozen=True):
     max_bytes: int
     hearing: _Hearing
 
+    def __repr__(self) -> str:
+        """Return a text without the headers and the body, which are the caller's."""
+        return f"_Job({self.request_id}, {self.method!r})"
+
 
 def _no_trace() -> None:
     return None
@@ -382,7 +386,13 @@ class StatelessClient:
             return self._failure(Reason.NOT_FOUND, f"HTTP {status}", sent=False)
         if status >= _SERVER_ERRORS:
             return self._failure(Reason.SERVER_ERROR, f"HTTP {status}")
-        return self._failure(Reason.MALFORMED, f"HTTP {status}", sent=status not in _NOT_PROCESSED)
+        return UpstreamFailure(
+            self._upstream,
+            Reason.MALFORMED,
+            sent=status not in _NOT_PROCESSED,
+            detail=f"HTTP {status}",
+            of_request=status >= _CLIENT_ERRORS,
+        )
 
     async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:
         """Return the JSON-RPC error in a response. A server that fails must name our request in it."""
@@ -469,7 +479,7 @@ class StatelessClient:
         elif notice.method == LOG and hearing.log_level is not None:
             told = read_log(notice.params)
         if told is None or hearing.on_notice is None:
-            self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notice"))
+            self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notification"))
         else:
             hearing.on_notice(notice.method, told)
 
@@ -497,7 +507,7 @@ class StatelessClient:
                     drop_reserved(message.params)
                     yield message.method, message.params
                 else:
-                    self._telemetry.dropped(self._upstream, "notice")
+                    self._telemetry.dropped(self._upstream, "notification")
         except UpstreamFailure as failure:
             if failure.reason is not Reason.TIMED_OUT:  # it lasted as long as it may
                 raise self._counted(failure) from None

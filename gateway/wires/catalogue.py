@@ -475,8 +475,15 @@ def draft_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) ->
 
 
 def handshake_entry(served: Served) -> dict[str, Any]:
-    """Return a list entry of the handshake wires, where a tool also says whether it supports tasks."""
+    """Return a list entry of the handshake wires, where a tool also says whether it supports tasks.
+
+    Structured content is always an object there. Clients refuse a list with a tool that has another `outputSchema`.
+    """
     entry = served.catalogue_entry()
-    if isinstance(served, Tool):
-        return {**entry, "execution": {"taskSupport": served.task}}  # an upstream's entry is shared
+    if not isinstance(served, Tool):
+        return entry
+    entry = {**entry, "execution": {"taskSupport": served.task}}  # an upstream's entry is shared
+    schema = entry.get("outputSchema")
+    if schema is not None and schema.get("type") != "object":
+        del entry["outputSchema"]
     return entry

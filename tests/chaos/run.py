@@ -78,6 +78,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "the server loses everything": (f"{STORAGE}a_server_that_lost_everything_serves_new_tasks",),
     "two replicas get the same update or cancellation at once": ("tests/chaos/test_races.py",),
+    "an upstream is killed and restarted while it is busy": ("tests/chaos/test_killed_upstreams.py",),
     "a tool never yields": (
         f"{WORKERS}a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time",
         f"{WORKERS}tasks_beside_a_tool_that_blocks_continue_at_another_worker",

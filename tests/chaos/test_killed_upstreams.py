@@ -1,4 +1,4 @@
-"""A busy upstream is killed and restarted again and again: nobody waits for it in vain, and nobody is misled.
+"""A busy upstream is killed and restarted again and again.
 
 Every call ends in a result, or in an error that says whether the upstream may have acted, and the upstream's own count
 agrees. The long form of the test: `CALLS=100000 KILL_SECONDS=10 make chaos CHAOS="-k upstreams"`.
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -118,7 +119,7 @@ class Caller:
         self._outcomes.longest = max(self._outcomes.longest, time.monotonic() - begun)
         await self._note(key, answer)
 
-    async def _note(self, key: str, answer: dict[str, dict[str, object]]) -> None:
+    async def _note(self, key: str, answer: dict[str, dict[str, Any]]) -> None:
         if "error" in answer:
             assert answer["error"]["code"] == -31001, answer  # no place became free: nothing was sent
             self._outcomes.not_sent.append(key)
@@ -133,7 +134,7 @@ class Caller:
             (self._outcomes.maybe if may_have else self._outcomes.not_sent).append(key)
         await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _send(self, params: dict[str, object]) -> dict[str, dict[str, object]]:
+    async def _send(self, params: dict[str, object]) -> dict[str, dict[str, Any]]:
         if self._streams is None:
             self._streams = await asyncio.open_connection(*self._replica.address)
         reader, writer = self._streams
@@ -144,7 +145,7 @@ class Caller:
         async with asyncio.timeout(TIMEOUT_SECONDS + PLACE_SECONDS + SLACK_SECONDS):
             answered = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
             length = int(answered.split("content-length: ", 1)[1].split("\r\n", 1)[0])
-            answer: dict[str, dict[str, object]] = msgspec.json.decode(await reader.readexactly(length))
+            answer: dict[str, dict[str, Any]] = msgspec.json.decode(await reader.readexactly(length))
         return answer
 
     def close(self) -> None:

@@ -35,8 +35,8 @@ def add_to(kind: str) -> None:
 def main() -> int:
     """Serve on a free port, and print where."""
     sock = socket.create_server(("127.0.0.1", 0))
-    own = {"seal_keys": new_key(), "audience": "conformance", "replica_id": "behind", "tools": (fixtures.__name__,)}
-    services = build(Settings.load(os.environ, **own))
+    own = {"GATEWAY_SEAL_KEYS": new_key(), "GATEWAY_AUDIENCE": "conformance", "GATEWAY_REPLICA_ID": "behind"}
+    services = build(Settings.load({**os.environ, **own}, tools=(fixtures.__name__,)))
 
     def change(kind: str) -> None:
         add_to(kind)

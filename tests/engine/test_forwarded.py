@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from typing import Any
 
 import pytest
@@ -141,3 +142,19 @@ def test_the_capability_that_a_question_needs_follows_from_its_request(
 def test_what_no_client_can_be_asked_is_refused(method: str, params: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         forwarded_question(method, params)
+
+
+def test_a_form_whose_patterns_take_seconds_to_compile_is_left_to_the_server_that_asks() -> None:
+    fields = {f"f{number}": {"type": "string", "pattern": rf"\pL{{90}}{number}"} for number in range(200)}
+    began = time.process_time()
+    question = forwarded_question(ELICIT, {"message": "?", "requestedSchema": {"type": "object", "properties": fields}})
+    assert time.process_time() - began < 1
+    answer = {"result": {"action": "accept", "content": {"f1": 1}}}
+    assert question.read(answer) == answer
+
+
+def test_a_form_with_a_very_large_schema_is_left_to_the_server_that_asks() -> None:
+    fields = {f"f{number}": {"type": "string"} for number in range(2000)}
+    question = forwarded_question(ELICIT, {"message": "?", "requestedSchema": {"type": "object", "properties": fields}})
+    answer = {"result": {"action": "accept", "content": {"f1": 1}}}
+    assert question.read(answer) == answer

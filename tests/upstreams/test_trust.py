@@ -1,4 +1,4 @@
-"""Who may do what at an upstream, and which secrets it and the gateway's surroundings ever see."""
+"""The authority of callers at an upstream, and the secrets that it and the gateway's surroundings ever see."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ async def test_only_named_headers_are_forwarded_and_not_into_tasks(user_of: User
     assert forwarded.header("authorization") is None
 
 
-# Refused before the upstream hears of it
+# Refused before the upstream is asked
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ async def test_only_named_headers_are_forwarded_and_not_into_tasks(user_of: User
         ("resources/read", {"uri": "guarded+note://today"}),
     ],
 )
-async def test_missing_scopes_are_refused_before_the_upstream_hears_of_them(
+async def test_missing_scopes_are_refused_before_the_upstream_is_asked(
     user_of: UserOf, upstream: Recording, method: str, params: dict[str, Any]
 ) -> None:
     refused = await user_of("ada").send(method, params)
@@ -352,7 +352,7 @@ async def test_missing_scopes_are_refused_before_the_upstream_hears_of_them(
         ),
     ],
 )
-async def test_denied_names_are_refused_before_the_upstream_hears_of_them(
+async def test_denied_names_are_refused_before_the_upstream_is_asked(
     user_of: UserOf, upstream: Recording, method: str, params: dict[str, Any]
 ) -> None:
     for _ in range(2):
@@ -373,7 +373,7 @@ async def test_entries_are_listed_for_those_who_may_use_them(user_of: UserOf) ->
     [({"region": "eu"}, "us"), ({"region": "eu"}, None), ({}, "eu")],
     ids=["other", "missing", "unasked"],
 )
-async def test_headers_that_differ_from_their_arguments_are_refused_before_the_upstream_hears_of_them(
+async def test_headers_that_differ_from_their_arguments_are_refused_before_the_upstream_is_asked(
     user_of: UserOf, upstream: Recording, arguments: dict[str, str], header: str | None
 ) -> None:
     headers = {} if header is None else {"mcp-param-region": header}
@@ -382,7 +382,7 @@ async def test_headers_that_differ_from_their_arguments_are_refused_before_the_u
     assert upstream.calls == []
 
 
-async def test_a_name_in_the_header_that_differs_is_refused_before_the_upstream_hears_of_it(
+async def test_a_name_in_the_header_that_differs_is_refused_before_the_upstream_is_asked(
     user_of: UserOf, upstream: Recording
 ) -> None:
     reply = await user_of("ada").send("tools/call", call_params("rec__echo", {"text": "a"}), **{"mcp-name": "rec__act"})
@@ -390,7 +390,7 @@ async def test_a_name_in_the_header_that_differs_is_refused_before_the_upstream_
     assert upstream.calls == []
 
 
-async def test_requests_that_are_too_large_or_too_deep_are_refused_before_the_upstream_hears_of_them(
+async def test_requests_that_are_too_large_or_too_deep_are_refused_before_the_upstream_is_asked(
     user_of: UserOf, upstream: Recording
 ) -> None:
     ada = user_of("ada")
@@ -407,7 +407,7 @@ async def test_requests_that_are_too_large_or_too_deep_are_refused_before_the_up
     assert upstream.calls == []
 
 
-async def test_an_anonymous_request_is_refused_before_the_upstream_hears_of_it(
+async def test_an_anonymous_request_is_refused_before_the_upstream_is_asked(
     user_of: UserOf, upstream: Recording
 ) -> None:
     ada = user_of("ada")
@@ -416,7 +416,7 @@ async def test_an_anonymous_request_is_refused_before_the_upstream_hears_of_it(
     assert upstream.calls == []
 
 
-async def test_a_caller_over_its_limit_and_an_upstream_over_its_own_refuse_before_the_upstream_hears_of_it(
+async def test_a_caller_over_its_limit_and_an_upstream_over_its_own_refuse_before_the_upstream_is_asked(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with Recording() as upstream:

@@ -42,7 +42,7 @@ SAMPLING_QUESTION: dict[str, Any] = {
 RESULT: dict[str, Any] = {
     "resultType": "complete",
     "content": [{"type": "hologram", "waves": [1]}, {"type": "text", "text": "x", "_meta": {"com.example/z": 1}}],
-    "structuredContent": ["not what the schema says"],
+    "structuredContent": {"not": "what the schema says"},
     "unknown": {"x": None},
     "_meta": {"com.example/x": 1, "io.modelcontextprotocol/serverInfo": {"name": "theirs", "version": "1"}},
 }

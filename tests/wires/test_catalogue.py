@@ -19,6 +19,7 @@ from gateway import complete, prompt, resource, tool
 from gateway.authoring.parts import TTL_MS
 from gateway.authoring.registry import Registry
 from gateway.errors import InvalidParams
+from gateway.protocol.handshake.results import HandshakeResults
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.keyring import KeyRing
@@ -292,6 +293,21 @@ def test_a_handshake_wire_lists_for_each_tool_whether_it_supports_tasks() -> Non
         {"taskSupport": "required"},
     ]
     assert "execution" not in handshake_entry(prompt("p")(read))
+
+
+def test_an_output_that_is_no_object_is_listed_only_where_clients_know_it() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}}
+    numbers = tool("numbers", output_schema=schema)(nothing)
+    assert numbers.catalogue_entry()["outputSchema"] == schema
+    assert "outputSchema" not in handshake_entry(numbers)
+    whole = tool("whole", output_schema={"type": "object"})(nothing)
+    assert handshake_entry(whole)["outputSchema"] == {"type": "object"}
+
+
+@pytest.mark.parametrize(("value", "passes"), [([1], False), ("a", False), (None, False), ({"a": 1}, True), ({}, True)])
+def test_a_handshake_wire_sends_structured_content_only_if_it_is_an_object(value: Any, passes: bool) -> None:
+    told = HandshakeResults(with_progress=False).complete({"content": [], "structuredContent": value})
+    assert told == {"content": [], **({"structuredContent": value} if passes else {})}
 
 
 def test_the_draft_wire_declares_its_response_modes_and_a_list_of_tasks_where_it_is_the_callers_own() -> None:

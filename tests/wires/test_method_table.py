@@ -37,6 +37,8 @@ SENT_BY_SERVERS: Final = {
     "notifications/progress",
     "notifications/tasks/created",
     "notifications/tasks/status",
+    "notifications/resources/updated",  # read from upstreams, as is the next one
+    "notifications/subscriptions/acknowledged",
     "resources/updated",  # these two are notifications, and their prefix is put before them
     "subscriptions/acknowledged",
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gateway.errors import MissingCapability
 from gateway.protocol.handshake import tasks
 from gateway.protocol.result_format import CacheScope
 from gateway.tasks.model import TaskView
+
+_NONE: Final[Mapping[str, Any]] = {}
 
 
 class HandshakeResults:
@@ -22,7 +24,12 @@ class HandshakeResults:
         self._with_progress = with_progress
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return a result with these fields, and additional `_meta` if given."""
+        """Return a result with these fields, and additional `_meta` if given.
+
+        Structured content that is not an object is left out: these wires have no other.
+        """
+        if not isinstance(fields.get("structuredContent", _NONE), dict):
+            fields = {name: field for name, field in fields.items() if name != "structuredContent"}
         return {**fields, "_meta": {**(fields.get("_meta") or {}), **meta}} if meta else dict(fields)
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:  # noqa: ARG002

@@ -43,6 +43,9 @@ _IDENTITY: Final[Mapping[Kind, str]] = {
 }
 """The member that requests name an entry by."""
 
+_ROLES: Final = ("user", "assistant")
+_THEMES: Final = ("light", "dark")
+
 _QUOTED_CHARS: Final = 80
 _encode = msgspec.json.Encoder().encode
 
@@ -137,14 +140,34 @@ def _common(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
     entry = with_clean_meta(prefix, raw)
     _keep(entry, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
     _keep(entry, "description", str, lambda text: clipped(clean_text(text), MAX_DESCRIPTION_BYTES))
-    _keep(entry, "icons", list, lambda icons: [icon for icon in icons if _is_icon(icon)])
+    _keep(entry, "icons", list, lambda icons: [_clean_icon(icon) for icon in icons if _is_icon(icon)])
     _keep(entry, "annotations", dict, _clean_annotations)
     return entry
 
 
 def _clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
+    """Return annotations of a tool or a resource without members of a wrong type, which some clients refuse."""
     cleaned = dict(annotations)
     _keep(cleaned, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
+    for hint in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"):
+        _keep(cleaned, hint, bool)
+    _keep(cleaned, "audience", list, lambda audience: [role for role in audience if role in _ROLES])
+    if not _is_share(cleaned.get("priority")):
+        cleaned.pop("priority", None)
+    _keep(cleaned, "lastModified", str, clean_line)
+    return cleaned
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
+
+
+def _clean_icon(icon: dict[str, Any]) -> dict[str, Any]:
+    cleaned = dict(icon)
+    _keep(cleaned, "mimeType", str, clean_line)
+    _keep(cleaned, "sizes", list, lambda sizes: [clean_line(size) for size in sizes if isinstance(size, str)])
+    if cleaned.get("theme") not in _THEMES:
+        cleaned.pop("theme", None)
     return cleaned
 
 
@@ -155,6 +178,8 @@ def _clean_tool(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
         raise _Unusable("has no inputSchema")
     if schema.get("type") != "object":
         raise _Unusable("has an inputSchema whose type is not object")
+    if not _has_parameters(schema):
+        raise _Unusable("has an inputSchema whose properties or required names have the wrong type")
     _check_schema("inputSchema", schema)
     if _keep(entry, "outputSchema", dict):
         _check_schema("outputSchema", entry["outputSchema"])
@@ -231,6 +256,17 @@ def _check_schema(member: str, schema: dict[str, Any]) -> None:
     size = len(_encode(schema))
     if size > MAX_SCHEMA_BYTES:
         raise _Unusable(f"has an {member} of {size} bytes; the limit is {MAX_SCHEMA_BYTES}")
+
+
+def _has_parameters(schema: Mapping[str, Any]) -> bool:
+    """Return whether clients can read the parameters of a schema."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    return (
+        isinstance(properties, dict)
+        and all(isinstance(each, dict | bool) for each in properties.values())
+        and isinstance(required, list)
+        and all(isinstance(name, str) for name in required)
+    )
 
 
 def _is_icon(icon: Any) -> bool:

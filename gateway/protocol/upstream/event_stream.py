@@ -57,10 +57,15 @@ class EventStream:
         lines = piece.splitlines()
         rest = b"" if piece[-1] in (_CR, _LF) else lines.pop()
         for line in lines:
+            if not line and self._is_between_events():
+                continue  # a quarter of a million empty lines may come at once
             event = self._end_line(line)
             if event is not None:
                 yield event
         self._extend(rest)
+
+    def _is_between_events(self) -> bool:
+        return not (self._line or self._data or self._type or self._at_start)
 
     def _extend(self, part: bytes) -> None:
         if len(self._line) + len(part) > self._max_bytes + len(b"data: "):

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.errors import GatewayError, ParseError
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
-from gateway.protocol.strict_json import MAX_DEPTH, decode, encode
+from gateway.protocol.strict_json import MAX_DEPTH, containers, decode, encode
 from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved, oversteps
 
 MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
@@ -21,14 +21,17 @@ MAX_ERROR_DATA_BYTES: Final = 64 * 1024
 """A larger `data` of an error is left out."""
 MAX_ERROR_CODE: Final = 2**53 - 1
 
+MAX_CONTAINERS: Final = 200_000
+"""How many arrays and objects a message may contain. More of them take a second to read, even if they are small."""
+
 COMPLETE: Final = "complete"
 INPUT_REQUIRED: Final = "input_required"
 
-_ESCAPE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
-)
-"""An escape of JSON, a pair of surrogates as one. Group 1 is a surrogate alone."""
-_REPLACEMENT: Final = rb"\ufffd"
+_HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE: Final = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+"""The escape of a surrogate alone, in a text without escaped backslashes."""
+_REPLACEMENT: Final = rb"\\ufffd"
 
 
 class Malformed(GatewayError):
@@ -91,7 +94,7 @@ def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH)
     Args:
         body: the message, any bytes.
         request_id: the id of our request.
-        max_depth: how deep arrays and objects may nest.
+        max_depth: how deep arrays and objects may nest. There may be `MAX_CONTAINERS` of them.
 
     Raises:
         WrongId: it is a response, but not to our request.
@@ -117,10 +120,12 @@ def replace_surrogates(body: bytes) -> bytes:
     r"""Replace escapes of lone surrogates in a JSON text by that of U+FFFD."""
     if body.find(b"\\ud") < 0 and body.find(b"\\uD") < 0:
         return body
-    return _ESCAPE.sub(lambda found: _REPLACEMENT if found.group(1) else found.group(), body)
+    return _LONE.sub(_REPLACEMENT, body.replace(rb"\\", rb"\u005c"))
 
 
 def _decode(body: bytes, max_depth: int) -> Any:
+    if containers(body, MAX_CONTAINERS) > MAX_CONTAINERS:
+        raise Malformed(f"the message has more than {MAX_CONTAINERS} arrays and objects")
     try:
         return decode(replace_surrogates(body), max_depth)
     except ParseError as error:

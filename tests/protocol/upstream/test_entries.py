@@ -48,6 +48,10 @@ JSON = st.recursive(
 MEMBERS = ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta", "execution",
            "arguments", "uri", "uriTemplate", "mimeType", "size"]  # fmt: skip
 
+HINTS = ["title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint", "audience", "priority",
+         "lastModified"]  # fmt: skip
+ICON = ["mimeType", "sizes", "theme"]
+
 
 def cleaned(kind: Kind, raw: Any) -> Entry:
     entry = clean_entry(kind, "docs", raw)
@@ -90,6 +94,33 @@ def test_optional_members_of_a_wrong_type_are_left_out(kind: Kind) -> None:
     entry = cleaned(kind, {**RAW[kind], **wrong}).entry
     assert entry.keys() & wrong.keys() <= ALIEN[kind]
     MODELS[kind].model_validate(entry)
+
+
+@pytest.mark.parametrize("kind", RAW)
+@given(
+    st.dictionaries(st.sampled_from(HINTS), JSON | st.sampled_from([["user", "model"], 0.5, True, "2026"]), max_size=8),
+    st.lists(
+        st.fixed_dictionaries({"src": st.text(max_size=5)}, optional=dict.fromkeys(ICON, JSON)) | JSON, max_size=3
+    ),
+)
+def test_members_of_a_wrong_type_inside_annotations_and_icons_spoil_no_list(
+    kind: Kind, annotations: dict[str, Any], icons: list[Any]
+) -> None:
+    MODELS[kind].model_validate(
+        cleaned(kind, {**RAW[kind], "annotations": annotations, "icons": icons}).entry, strict=True
+    )
+
+
+def test_annotations_and_icons_that_are_valid_stay_as_they_are() -> None:
+    hints = {"title": "t", "readOnlyHint": True, "audience": ["user"], "priority": 0.5, "lastModified": "2026-01-01"}
+    icon = {"src": "https://a.example/i", "mimeType": "image/png", "sizes": ["16x16", "any"], "theme": "dark"}
+    entry = cleaned("tools", {**TOOL, "annotations": hints, "icons": [icon]}).entry
+    assert (entry["annotations"], entry["icons"]) == (hints, [icon])
+
+
+@pytest.mark.parametrize("wrong", [{"properties": []}, {"properties": {"a": 1}}, {"required": "a"}, {"required": [1]}])
+def test_a_tool_whose_parameters_no_client_can_read_is_dropped(wrong: dict[str, Any]) -> None:
+    assert "properties or required" in reason("tools", {**TOOL, "inputSchema": {"type": "object", **wrong}})
 
 
 def test_the_schema_of_a_tool_stays_as_it_is() -> None:

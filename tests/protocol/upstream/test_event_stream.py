@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -117,3 +118,12 @@ def test_an_event_of_exactly_the_limit_is_read_and_the_next_one_too() -> None:
     event = b"x" * LIMIT
 
     assert read([b"data: " + event + b"\n\n"] * 3, LIMIT) == [event] * 3
+
+
+def test_a_flood_of_empty_lines_takes_little_time() -> None:
+    events = EventStream(1 << 20)
+    began = time.process_time()
+    for _ in range(8):
+        assert list(events.feed(b"\n" * (256 * 1024))) == []
+    assert time.process_time() - began < 0.8
+    assert list(events.feed(b"data: 1\n\n")) == [b"1"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.protocol.upstream.responses import (
+    MAX_CONTAINERS,
     MAX_ERROR_DATA_BYTES,
     MAX_ERROR_MESSAGE_BYTES,
     Asked,
@@ -224,3 +227,32 @@ def test_any_value_of_a_result_survives_except_for_surrogates(value: Any) -> Non
     assert result(structuredContent=value).value["structuredContent"] == msgspec.json.decode(
         replace_surrogates(escaped)
     )
+
+
+def big(inner: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,"result":{"content":[' + inner + b"]}}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        big(b'"' + rb"\n" * 2_000_000 + rb"\ud83d\ude00" + b'"'),
+        big(b'"' + rb"\ud800" * 650_000 + b'"'),
+        big(b'"' + rb"\\" * 1_000_000 + rb"\ud800" + b'"'),
+        big(b"[]," * 1_300_000 + b"[]"),
+        big(b"{}," * 1_300_000 + b"{}"),
+    ],
+    ids=["escapes", "surrogates", "backslashes", "arrays", "objects"],
+)
+def test_no_message_takes_long_to_read(body: bytes) -> None:
+    began = time.process_time()
+    with contextlib.suppress(Malformed):
+        read_message(body, 1)
+    assert time.process_time() - began < 0.7
+
+
+def test_brackets_in_texts_are_not_counted() -> None:
+    message = read_message(big(b'"' + b"[{" * MAX_CONTAINERS + rb" \"[" + b'"'), 1)
+    assert isinstance(message, Result)
+    with pytest.raises(Malformed, match="arrays and objects"):
+        read_message(big(b"[]," * MAX_CONTAINERS + b"1"), 1)

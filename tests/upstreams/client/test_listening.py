@@ -73,7 +73,7 @@ async def test_changes_of_another_subscription_are_counted(shop: Shop, client: A
     shop.answers = [streaming(*(notice("tools/list_changed", _meta={SUBSCRIPTION: given}) for given in (2, "1", True)))]
 
     assert await heard(client) == []
-    assert client.counted.things == ["notice"] * 3
+    assert client.counted.things == ["notification"] * 3
 
 
 async def test_leaving_the_context_closes_the_stream(shop: Shop, client: Asking) -> None:

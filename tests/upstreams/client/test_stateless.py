@@ -210,7 +210,7 @@ async def test_notices_of_the_request_are_heard_and_others_counted(shop: Shop, c
         ("notifications/progress", {"progress": 1, "total": 2}),
         ("notifications/message", {"level": "info", "data": "working"}),
     ]
-    assert client.counted.things == ["progress", "log", "notice"]
+    assert client.counted.things == ["progress", "log", "notification"]
     assert shop.messages[0]["params"]["_meta"][META + "logLevel"] == "info"
 
 
@@ -341,6 +341,15 @@ async def test_a_body_that_is_no_json_rpc_error_does_not_count(
     shop.answers = [lambda exchange, message: bytes_of(body, status)(exchange, message["id"])]
 
     assert (await failure_of(client)).reason in {Reason.NOT_FOUND, Reason.SERVER_ERROR}
+
+
+@pytest.mark.parametrize(("status", "of_request"), [(400, True), (406, True), (422, True), (500, False), (200, False)])
+async def test_only_a_status_that_refuses_one_request_says_nothing_about_others(
+    shop: Shop, client: Asking, status: int, of_request: bool
+) -> None:
+    shop.answers = [lambda exchange, message: bytes_of(b"blocked by a firewall", status)(exchange, message["id"])]
+
+    assert (await failure_of(client)).of_request is of_request
 
 
 @pytest.mark.parametrize("method", ["tools/list", "completion/complete", "server/discover"])

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.upstreams.breaker import FAILURES, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Attempt, Breaker
+from gateway.upstreams.breaker import (
+    FAILURES,
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    PROBE_SECONDS,
+    Attempt,
+    Breaker,
+)
 from gateway.upstreams.failures import Reason
 
 
@@ -57,6 +64,19 @@ def test_after_the_pause_exactly_one_request_probes(clocked: Clocked) -> None:
     clocked.now += FIRST_PAUSE_SECONDS
     assert clocked.attempt().is_probe
     assert clocked.breaker.start() is None
+
+
+def test_a_probe_that_is_slow_keeps_other_callers_out_only_for_a_while(clocked: Clocked) -> None:
+    clocked.fail(FAILURES)
+    clocked.now += FIRST_PAUSE_SECONDS
+    slow = clocked.attempt()
+    clocked.now += PROBE_SECONDS
+    quick = clocked.attempt()
+    assert quick.is_probe
+    clocked.breaker.abandoned(slow)
+    assert clocked.breaker.start() is None
+    clocked.breaker.succeeded(quick)
+    assert clocked.changes == [True, False]
 
 
 def test_a_probe_that_succeeds_closes_it(clocked: Clocked) -> None:

@@ -60,6 +60,14 @@ async def test_errors_of_the_upstreams_own_show_that_it_works() -> None:
             await guarded.call()
 
 
+async def test_requests_that_the_upstream_refuses_by_themselves_take_it_from_nobody() -> None:
+    guarded = Guarded()
+    guarded.upstream.problem = UpstreamFailure("bugs", Reason.MALFORMED, sent=True, of_request=True)
+    await guarded.fail(2 * FAILURES)
+    guarded.upstream.problem = None
+    await guarded.call()
+
+
 async def test_a_request_without_a_place_is_not_sent() -> None:
     guarded = Guarded(places=1)
     guarded.upstream.gate.clear()

@@ -59,6 +59,20 @@ async def test_only_what_the_operator_allows_is_listed_and_can_be_called() -> No
     assert find("resources", "bugs+file:///b") is None
 
 
+@pytest.mark.parametrize("uri", ["FILE:///secret/a", "file:///%73ecret/a", "file:///open/../secret/a"])
+async def test_another_spelling_of_a_uri_gets_around_neither_deny_nor_scopes_nor_allow(uri: str) -> None:
+    exposed = f"bugs+{uri}"
+    denying = Making(definition_of(resources=Choice(("*",), ("file:///secret/*",))))
+    assert denying.maker.find("resources", exposed) is None
+    scoped = Making(definition_of(scopes=Scopes((("file:///secret/*", frozenset({"admin"})),))))
+    found = scoped.maker.find("resources", exposed)
+    assert found is not None
+    assert found.scopes == {"admin"}
+    allowing = Making(definition_of(resources=Choice(("file:///open/*",), ())))
+    assert allowing.maker.find("resources", exposed) is None
+    assert allowing.maker.find("resources", "bugs+file:///open/a%20b") is not None
+
+
 async def test_a_tool_without_list_entry_has_no_name_of_its_own_in_metrics() -> None:
     found = Making(definition_of()).maker.find("tools", "bugs__invented")
     assert found is not None
@@ -188,3 +202,12 @@ async def test_what_is_not_served_is_not_completed() -> None:
     nothing: Mapping[str, str] = {}
     assert await making.maker.complete("prompt", "bugs__secret_p", "who", "", nothing, Requester()) is None
     assert not making.upstream.asked
+
+
+async def test_a_pinned_tool_that_has_changed_in_the_list_of_a_caller_cannot_be_called() -> None:
+    pinned = frozenset({tool_digest(tool("search"))})
+    making = Making(definition_of(scope="caller", pin="refuse", pinned=pinned))
+    assert list(await making.maker.entries("tools", (tool("search"),))) == ["bugs__search"]
+    assert making.maker.find("tools", "bugs__search") is not None
+    assert list(await making.maker.entries("tools", (tool("search", description="new"),))) == []
+    assert making.maker.find("tools", "bugs__search") is None

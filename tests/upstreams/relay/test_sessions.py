@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway.errors import CannotContinue
+from gateway.sealing.principal import Principal
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.sessions import REMEMBERED_SECONDS, NeedSessions, is_error_of_session, is_result_of_session
 from tests.upstreams.relay.calling import Call, Replica, replica_of
@@ -56,11 +57,41 @@ def test_other_codes_are_the_upstreams_own() -> None:
 def test_a_function_is_remembered_for_an_hour() -> None:
     now = 0.0
     known = NeedSessions(lambda: now)
-    known.add("tools/call", "ask")
-    assert known.has("tools/call", "ask")
-    assert not known.has("prompts/get", "ask")
+    known.add("ada", "tools/call", "ask")
+    assert known.has("ada", "tools/call", "ask")
+    assert not known.has("ada", "prompts/get", "ask")
     now = REMEMBERED_SECONDS
-    assert not known.has("tools/call", "ask")
+    assert not known.has("ada", "tools/call", "ask")
+
+
+class Quoting:
+    """An upstream whose failed results repeat what its caller wrote."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    async def request(self, method: str, params: dict[str, Any], **_options: Any) -> dict[str, Any]:
+        return failed(f"No such user: {self.text or params['arguments']['user']}")
+
+
+async def test_a_caller_whose_words_an_upstream_repeats_takes_no_tool_away() -> None:
+    async with replica_of("http://127.0.0.1:1/mcp", client=Quoting()) as replica:
+        tool = replica.tool("find")
+        for _ in range(2):
+            result = await Call(tool, {"user": NO_CHANNEL}).result()
+            assert result == failed(f"No such user: {NO_CHANNEL}")
+
+
+async def test_a_caller_who_makes_an_upstream_say_it_takes_the_tool_from_nobody_else() -> None:
+    client = Quoting()
+    async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
+        tool = replica.tool("find")
+        client.text = NO_CHANNEL  # as if decoded from an argument
+        ada, bob = (Principal("issuer", name, "app") for name in ("ada", "bob"))
+        for _ in range(2):
+            assert "needs a session" in str(await Call(tool, {"user": "…"}, principal=ada).error())
+        client.text = ""
+        assert await Call(tool, {"user": "bob"}, principal=bob).result() == failed("No such user: bob")
 
 
 class Speaking:

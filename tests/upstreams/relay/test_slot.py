@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from gateway.protocol.upstream.asking import AskedQuestion
 from gateway.sealing.packing import pack, unpack
+from gateway.upstreams.credentials import _Held
+from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.slot import MalformedSlot, Slot
+from gateway.upstreams.stateless import _Hearing, _Job
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -61,3 +64,11 @@ def test_no_state_is_not_an_empty_state() -> None:
 def test_a_slot_that_another_release_wrote_is_not_misread(wrong: dict[str, Any]) -> None:
     with pytest.raises(MalformedSlot):
         Slot.from_map({**Slot(b"").to_map(), **wrong})
+
+
+def test_no_text_of_a_request_contains_what_only_its_upstream_may_see() -> None:
+    secret = "hunter2"
+    caller = UpstreamCaller(headers={"x-token": secret}, token=secret)
+    job = _Job(1, "tools/call", [(b"authorization", secret.encode())], secret.encode(), caller, 0.0, 1, _Hearing())
+    for value in (caller, Slot(b"", state=secret, token=secret), _Held(secret, 0.0, 1.0), job):
+        assert secret not in repr(value)
