@@ -86,7 +86,7 @@ _ENTRY_KEYS: Final[Mapping[Transport, frozenset[str]]] = {
 }
 _COMMON_KEYS: Final = frozenset({"type", "disabled", "gateway"})
 _HTTP_OPTIONS: Final = frozenset({"credentials", "forward_headers", "max_connections", "tls", "proxy"})
-_OPTIONS: Final = _HTTP_OPTIONS | {
+OPTIONS: Final = _HTTP_OPTIONS | {
     *("prefix", "tools", "prompts", "resources", "era", "scope", "ask", "task", "scopes", "timeout_seconds"),
     *("held_seconds", "max_in_flight", "max_result_bytes", "idle_seconds", "rate", "pin"),
 }
@@ -297,7 +297,7 @@ class _EntryReader:
         self._options = read_object(values.get("gateway"), self._at)
 
     def entry(self) -> _Entry:
-        refuse_unknown(self._options, _OPTIONS, self._at)
+        refuse_unknown(self._options, OPTIONS, self._at)
         if self._transport == "stdio":
             self._check_command()
         elif self._transport == "python":

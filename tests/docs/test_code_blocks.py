@@ -43,6 +43,11 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/run/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
     ("docs/build/embedding.md", "console"): "tests/docs/test_embedding.py::test_the_hook_ends_a_stream_that_is_held",
     ("docs/build/embedding.md", "python"): "tests/docs/test_embedding.py::test_the_test_passes",
+    (
+        "docs/run/upstreams.md",
+        "console",
+    ): "tests/docs/test_upstreams.py::test_the_commands_print_what_is_shown",
+    ("docs/run/upstreams.md", "json"): "tests/docs/test_upstreams.py::test_each_file_of_the_page_can_be_read",
     ("docs/run/upgrading.md", "console"): "tests/docs/test_upgrading.py::test_the_commands_print_what_is_shown",
     ("docs/run/logs.md", "text"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
     ("docs/run/logs.md", "json"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
