@@ -174,7 +174,7 @@ class Nursery:
     def kill(self, child: Child) -> None:
         """Kill a child, and do not start it again until `start`."""
         child.wanted.clear()
-        child.enter("stopping")
+        child.enter("killed")
         if child.process is not None:
             _kill(child.process)
 

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import closing
@@ -45,10 +46,9 @@ def main() -> None:
             browser.wait()
             watched = sum(map(cpu_seconds, replicas)) - before
     share = (watched - idle) / OPEN_SECONDS / len(replicas)
-    print(
-        f"first paint {measured['paint']:.0f} ms (median of 5), {measured['bytes'] / 1024:.0f} KiB loaded before a call"
-    )
-    print(f"an open page costs each replica {share:.2%} of a core")
+    loaded = measured["bytes"] / 1024
+    sys.stdout.write(f"first paint {measured['paint']:.0f} ms (median of 5), {loaded:.0f} KiB loaded before a call\n")
+    sys.stdout.write(f"an open page costs each replica {share:.2%} of a core\n")
 
 
 if __name__ == "__main__":

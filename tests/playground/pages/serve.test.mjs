@@ -15,7 +15,7 @@ test("it asks for a token, keeps it in memory alone, and has no fleet", async ()
     const kept = await page.evaluate(async () => [JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.cookie, location.href, (await indexedDB.databases()).length]);
     assert(!kept.join(" ").includes(TOKEN.slice(10, 40)));
     assert.equal(kept[4], 0);
-    await made.getByText("More").first().click();
+    await made.getByText("Send again, copy").first().click();
     await made.getByRole("button", { name: "Copy as Python" }).click();
     assert(!(await page.evaluate(() => navigator.clipboard.readText())).includes(TOKEN));
     page.once("dialog", (dialog) => dialog.accept());

@@ -109,7 +109,7 @@ test("a changed state is refused, and the call can still go on", async () => {
   await withPage(URL, async (page) => {
     const made = await call(page, "interview");
     await made.getByRole("combobox", { name: /^colour/i }).selectOption("red");
-    await made.getByRole("button", { name: "Answer with a changed state" }).click();
+    await made.getByRole("button", { name: "Tamper with the state" }).click();
     await made.getByText("Invalid or expired requestState").waitFor();
     await made.getByRole("button", { name: "Answer differently" }).first().click();
     await made.getByRole("combobox", { name: /^colour/i }).selectOption("blue");
@@ -123,7 +123,7 @@ test("a leg can be sent again, to a chosen replica, and answered differently", a
     await page.getByRole("combobox", { name: "Send to" }).selectOption("r2");
     const made = await call(page, "interview");
     await made.getByRole("form", { name: "questions" }).waitFor();
-    await made.getByText("More").first().click();
+    await made.getByText("Send again, copy").first().click();
     await made.getByRole("button", { name: "Send this leg again to r2" }).click();
     await made.getByText("leg 1 sent again").waitFor();
     await made.locator(".leg").nth(1).getByText("asked").waitFor();
@@ -134,7 +134,7 @@ test("a leg can be sent again, to a chosen replica, and answered differently", a
 test("a copied state continues the call elsewhere", async () => {
   await withPage(URL, async (page, context) => {
     const made = await call(page, "interview");
-    await made.getByText("More").first().click();
+    await made.getByText("Send again, copy").first().click();
     await made.getByRole("button", { name: "Copy the state" }).click();
     const other = await context.newPage();
     await other.goto(URL);
@@ -150,7 +150,7 @@ test("a copied command has the request and no token", async () => {
   await withPage(URL, async (page) => {
     const made = await call(page, "double", { n: 4 });
     await ends(made, "done");
-    await made.getByText("More").first().click();
+    await made.getByText("Send again, copy").first().click();
     await made.getByRole("button", { name: "Copy as curl" }).click();
     const command = await page.evaluate(() => navigator.clipboard.readText());
     assert.match(command, /^curl -sS 'http:\/\/127\.0\.0\.1:\d+\/mcp'/);

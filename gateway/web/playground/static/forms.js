@@ -166,7 +166,12 @@ function Variants({ schema, root, value, change, problems, path, name, isRequire
   </div>`;
 }
 
-function Raw({ id, value, change, described }) {
+function hint(schema) {
+  const type = schema?.additionalProperties?.type;
+  return typeof type === "string" ? `JSON, such as {"name": ${type === "string" ? '"text"' : "…"}}` : "JSON";
+}
+
+function Raw({ id, schema, value, change, described }) {
   const [text, setText] = useState(value === undefined ? "" : stringify(value, "  "));
   const [problem, setProblem] = useState("");
   const input = (event) => {
@@ -178,7 +183,8 @@ function Raw({ id, value, change, described }) {
       setProblem(error.message);
     }
   };
-  return html`<textarea id=${id} class="code" rows="3" spellcheck=${false} value=${text} placeholder="JSON" aria-describedby=${described} onInput=${input}></textarea>
+  return html`<textarea id=${id} class="code" rows="3" spellcheck=${false} value=${text} placeholder=${hint(schema)} aria-describedby=${described} onInput=${input}></textarea>
+    ${schema?.additionalProperties?.type && html`<small class="help">${hint(schema)}</small>`}
     ${problem && html`<small class="problem" role="alert">${problem}</small>`}`;
 }
 

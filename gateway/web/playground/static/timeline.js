@@ -26,7 +26,8 @@ export function Timeline({ app }) {
 }
 
 function CallView({ call, app }) {
-  const replicas = [...new Set(call.legs.map((leg) => leg.replica).filter(Boolean))];
+  const ran = call.legs.map((leg) => leg.replica).filter(Boolean);
+  const replicas = ran.filter((id, place) => id !== ran[place - 1]);
   return html`<article class="call" aria-label=${`call ${call.id} of ${call.title}`}>
     <header class="row">
       <h3>${call.title}</h3>
@@ -48,7 +49,7 @@ function LegView({ leg, call, app }) {
       <span class="dot" aria-hidden="true"></span>
       <strong>Leg ${leg.number}</strong>
       ${leg.replica ? html`<${Replica} id=${leg.replica} />` : leg.wanted && html`<span class="quiet-text">to ${leg.wanted}</span>`}
-      <span class="chip outcome ${leg.kind}">${OUTCOMES[leg.kind]}</span>
+      <span class="chip outcome ${leg.kind} ${isLast ? "" : "past"}">${OUTCOMES[leg.kind]}</span>
       <span class="quiet-text">${duration(leg.ms)}</span>
       ${leg.state !== null && html`<span class="quiet-text" title="what the client carries to the next leg, encrypted">state ${size(leg.stateBytes)}</span>`}
       ${leg.note && html`<em class="quiet-text">${leg.note}</em>`}
@@ -89,14 +90,14 @@ function Outcome({ leg, call, app, isLast }) {
   switch (leg.kind) {
     case "asks":
       if (!isLast && !again) {
-        return html`<p class="given">It asked ${Object.keys(leg.questions).map((key) => html`<code>${key}</code> `)}
+        return html`<p class="given">It asked: ${Object.entries(leg.questions).map(([key, question]) => html`<span>${question.params?.message ?? ""} <code>${key}</code></span> `)}
           <button type="button" class="quiet" onClick=${() => setAgain(true)}>Answer differently</button></p>`;
       }
-      return html`<${Questions} questions=${leg.questions} isBusy=${call.last.kind === "running"}
+      return html`<${Whereabouts} leg=${leg} app=${app} /><${Questions} questions=${leg.questions} isBusy=${call.last.kind === "running"}
         send=${(answers) => { setAgain(false); app.calls.answer(call, leg, answers, { replica: app.chosenReplica }); }}
         label=${app.chosenReplica ? `Answer on ${app.chosenReplica}` : "Answer"}
         extra=${(collect) => html`<button type="button" class="quiet" title="change one character of the sealed state, and see what the gateway says"
-          onClick=${() => { const answers = collect(); if (answers !== null) app.calls.tamper(call, leg, answers, { replica: app.chosenReplica }); }}>Answer with a changed state</button>`} />`;
+          onClick=${() => { const answers = collect(); if (answers !== null) app.calls.tamper(call, leg, answers, { replica: app.chosenReplica }); }}>Tamper with the state</button>`} />`;
     case "done":
     case "failed":
       return html`<${Result} result=${leg.result} />`;
@@ -111,6 +112,15 @@ function Outcome({ leg, call, app, isLast }) {
   }
 }
 
+/** Where a call is while its question waits: nowhere but in this page. */
+function Whereabouts({ leg, app }) {
+  const isGone = app.fleet?.state && leg.replica && !app.fleet.isReady(leg.replica);
+  return html`<p class="given" role="status">
+    ${isGone && html`<strong class="problem">${leg.replica} is not running any more.</strong>`}
+    ${" "}The call waits in this page alone: ${size(leg.stateBytes)} of sealed state. Any replica can continue it.
+  </p>`;
+}
+
 function Actions({ leg, call, app }) {
   if (leg.kind === "running") return null;
   const client = app.client;
@@ -120,7 +130,7 @@ function Actions({ leg, call, app }) {
     return rest;
   };
   const needsToken = app.config.auth === "bearer";
-  return html`<details class="actions"><summary>More</summary>
+  return html`<details class="actions"><summary>Send again, copy, request and state</summary>
     <div class="row">
       <button type="button" class="quiet" onClick=${() => app.calls.resend(call, leg, { replica: app.chosenReplica })}>Send this leg again${app.chosenReplica ? ` to ${app.chosenReplica}` : ""}</button>
       <${Copy} label="Copy as curl" text=${() => asCurl(leg, document.baseURI, body(), headers(), needsToken)} />

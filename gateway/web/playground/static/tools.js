@@ -123,7 +123,7 @@ function ToolForm({ tool, app }) {
       <button type="button" class="quiet" onClick=${resume}>Continue</button>
     </details>
     ${tool.outputSchema && html`<details><summary>Output schema</summary><${Json} value=${tool.outputSchema} /></details>`}
-    <details><summary>The whole entry</summary><${Json} value=${tool} /></details>
+    <details><summary>The schema and the whole entry</summary><${Json} value=${tool} /></details>
   </section>`;
 }
 
@@ -133,6 +133,6 @@ export function Where({ app }) {
   if (replicas.length === 0) return null;
   return html`<label class="inline">Send to <select value=${app.chosenReplica ?? ""} onChange=${(event) => app.choose("chosenReplica", event.currentTarget.value || null)}>
     <option value="">the next replica</option>
-    ${replicas.map((replica) => html`<option value=${replica.id}>${replica.id}${replica.state === "ready" ? "" : ` (${replica.state})`}</option>`)}
+    ${replicas.map((replica) => html`<option value=${replica.id} disabled=${replica.state !== "ready"}>${replica.id}${replica.state === "ready" ? "" : ` (${replica.state})`}</option>`)}
   </select></label>`;
 }

@@ -57,6 +57,7 @@ export function clock(ms) {
 
 /** A stable colour for a replica: the first replicas get the colours that differ most. */
 export function tint(replica) {
+  if (!/^r/.test(replica ?? "")) return "tint-0";
   const number = Number(/(\d+)$/.exec(replica ?? "")?.[1] ?? 0);
   return `tint-${number % 6}`;
 }
