@@ -69,6 +69,7 @@ class Subscriptions:
         self._look_again = asyncio.Event()
         self._streams: set[asyncio.Task[None]] = set()
         self._has_missed = False
+        self._is_rejected = False
         self.is_listening = False
 
     def discovered(self, discovered: Discovered) -> None:
@@ -115,7 +116,7 @@ class Subscriptions:
                 elif current is None or current.wanted != wanted:
                     newer = await self._open(wanted)
                     is_refused = newer is None
-                    if newer is None and current is None:
+                    if self._is_rejected and current is None:
                         newer = await self._open_for_lists(wanted)
                     if newer is not None:
                         current, opened_at = await self._replace(current, newer), loop.time()
@@ -144,6 +145,7 @@ class Subscriptions:
     async def _open(self, wanted: dict[str, Any]) -> _Stream | None:
         """Open a stream; return None if the upstream does not acknowledge it."""
         opened = asyncio.Event()
+        self._is_rejected = False
         task = asyncio.create_task(self._receive(wanted, opened))
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
@@ -172,6 +174,7 @@ class Subscriptions:
                 async for method, params in notices:
                     self._take(method, params)
         except (UpstreamFailure, UpstreamError) as failure:
+            self._is_rejected = isinstance(failure, UpstreamError) and not opened.is_set()
             log.debug("stream of changes ended", extra={"upstream": self._upstream, "reason": str(failure)})
 
     def _take(self, method: str, params: dict[str, Any]) -> None:
