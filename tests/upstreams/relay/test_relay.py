@@ -453,10 +453,10 @@ async def test_the_wait_for_a_place_is_no_time_that_the_upstream_works() -> None
     now = 0.0
 
     class Slow(Busy):
-        async def request(self, method: str, params: Any, **options: Any) -> dict[str, Any]:
+        async def request(self, _method: str, _params: Any, **_options: Any) -> dict[str, Any]:
             nonlocal now
             now += 2.0
-            await super().request(method, params, **options)
+            await super().request(_method, _params)
             return {"resultType": "input_required", "requestState": "s", "inputRequests": ASKS}
 
     async with replica_of("http://127.0.0.1:1/mcp", client=Slow(50)) as replica:
