@@ -131,7 +131,7 @@ class ServedUpstreams:
         for entry in self._hidden - known:
             self._metrics.dropped(entry.part, "collision")
             log.warning(
-                "entry of an upstream not served: an earlier one has its name",
+                "entry of an upstream not served: another one has its name",
                 extra={"upstream": entry.part, "list": entry.kind, "entry": entry.name},
             )
 

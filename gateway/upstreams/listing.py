@@ -189,8 +189,8 @@ async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
     return Listed(discovered, lists, reading.ttl_ms, reading.repeated, reading.digest)
 
 
-async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, int | None]:
-    """Read all pages of one list. Return its entries and the shortest `ttlMs`.
+async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, int | None, int]:
+    """Read all pages of one list. Return its entries, the shortest `ttlMs`, and the bytes of the entries as JSON.
 
     Raises:
         UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
@@ -202,7 +202,7 @@ async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, i
             entries = await reading.list_of(name)
     except TimeoutError:
         raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its list takes too long") from None
-    return entries, reading.ttl_ms
+    return entries, reading.ttl_ms, reading.bytes
 
 
 def _encoded(entries: list[Any]) -> bytes:
@@ -216,7 +216,7 @@ class _Reading:
     def __init__(self, upstream: str, ask: Ask) -> None:
         self._upstream = upstream
         self._ask = ask
-        self._entries = self._bytes = 0
+        self._entries = self.bytes = 0
         self._digest = hashlib.sha256()
         self.ttl_ms: int | None = None
         self.repeated = 0
@@ -255,8 +255,8 @@ class _Reading:
             raise self._too_much(f"more than {MAX_ENTRIES} entries")
         encoded = _encoded(entries)
         self._digest.update(name.encode() + encoded)
-        self._bytes += len(encoded)
-        if self._bytes > MAX_BYTES:
+        self.bytes += len(encoded)
+        if self.bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
         for entry in entries:
             key = entry.get(KEYS[name]) if isinstance(entry, dict) else None

@@ -338,7 +338,7 @@ class _Leg:
         while True:
             began = self._relay.clock()
             try:
-                return await self._relay.client.request(
+                result = await self._relay.client.request(
                     self._request.method,
                     params,
                     requester=self._caller(),
@@ -353,8 +353,9 @@ class _Leg:
                 if not leg.in_task or self._busy_pauses == MAX_BUSY_PAUSES:
                     raise
                 self._busy_pauses += 1
-            finally:
+            else:
                 self._spend(self._relay.clock() - began)
+                return result
             await self._relay.pause(BUSY_PAUSE_SECONDS)
 
     def _spend(self, seconds: float) -> None:

@@ -60,6 +60,8 @@ MAX_CHANGE_BYTES: Final = 64 * 1024
 ACKNOWLEDGED_SECONDS: Final = 10.0
 """How long a stream of changes may take to open."""
 
+_ACTING: Final = "tools/call"
+"""The method whose requests may have effects. Others can be sent again."""
 _LISTEN: Final = "subscriptions/listen"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _CANCELLED: Final = "cancelled"
@@ -80,7 +82,7 @@ _REFUSED: Final[Mapping[int, Reason]] = {
     429: Reason.BUSY,
     _UNAVAILABLE: Reason.SERVER_ERROR,
 }
-"""Statuses that decide alone: the upstream has done nothing. Their bodies are not read."""
+"""Statuses that decide alone, without their bodies. The upstream has done nothing, unless it is 503."""
 _NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
 """Further statuses with which a server says that it has not looked at the request."""
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
@@ -377,7 +379,9 @@ class StatelessClient:
         if _REDIRECTS <= status < _CLIENT_ERRORS:
             return self._failure(Reason.REDIRECT, f"HTTP {status}", sent=False)
         if status in _REFUSED:
-            return self._failure(_REFUSED[status], f"HTTP {status}", sent=False)
+            # Some proxies send 503 too when the server behind them broke off, perhaps in the middle of its work.
+            acted = status == _UNAVAILABLE and job.method == _ACTING and "retry-after" not in response.headers
+            return self._failure(_REFUSED[status], f"HTTP {status}", sent=acted)
         if status >= _CLIENT_ERRORS:
             error = await self._error_in(response, job)
             if error is not None:

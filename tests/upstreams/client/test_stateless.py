@@ -279,7 +279,7 @@ async def test_cancelling_a_request_closes_its_connection(shop: Shop, client: As
 
 async def test_503_is_tried_once_more_and_its_connection_is_free_by_then(shop: Shop) -> None:
     async def unavailable(exchange: Exchange, _message: Any) -> None:
-        exchange.head(503, [("content-length", "10")])
+        exchange.head(503, [("content-length", "10"), ("retry-after", "1")])
         await asyncio.Event().wait()
 
     shop.answers = [unavailable, fine]
@@ -290,6 +290,16 @@ async def test_503_is_tried_once_more_and_its_connection_is_free_by_then(shop: S
     assert len(shop.messages) == 2
     assert shop.messages[0] == shop.messages[1]
     assert client.counted.ended == [("tools/call", "completed")]
+
+
+async def test_503_of_a_proxy_does_not_make_a_tool_run_twice(shop: Shop, client: Asking) -> None:
+    text = b"upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+    shop.answers = [lambda exchange, message: bytes_of(text, 503)(exchange, message["id"]), fine]
+
+    failure = await failure_of(client)
+
+    assert (failure.reason, failure.sent) == (Reason.SERVER_ERROR, True)
+    assert len(shop.messages) == 1
 
 
 async def test_an_encoding_that_was_not_asked_for_is_refused(shop: Shop, client: Asking) -> None:

@@ -24,6 +24,10 @@ from tests.upstreams.servers.recording import ODD_KEYS, Recording
 
 ADA = {"name": accept(name="Ada")}
 
+ASKS = {
+    "name": {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object"}}},
+}
+
 
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Recording]:
@@ -446,6 +450,23 @@ async def test_taken_places_are_for_the_client_to_wait_for_except_in_a_task(upst
         assert isinstance(await Call(replica.tool("echo")).error(), Overloaded)
         assert await Call(replica.tool("echo"), in_task=True).result() == {"content": []}
         assert replica.pauses.seconds == [1.0, 1.0]
+
+
+async def test_the_wait_for_a_place_is_no_time_that_the_upstream_works() -> None:
+    now = 0.0
+
+    class Slow(Busy):
+        async def request(self, _method: str, _params: Any, **_options: Any) -> dict[str, Any]:
+            nonlocal now
+            now += 2.0
+            await super().request(_method, _params)
+            return {"resultType": "input_required", "requestState": "s", "inputRequests": ASKS}
+
+    async with replica_of("http://127.0.0.1:1/mcp", client=Slow(50)) as replica:
+        replica.relay.clock = lambda: now  # type: ignore[misc]
+        call = Call(replica.tool("echo"), in_task=True)
+        await call.asked()
+        assert call.rest["slot"]["spent"] == 2000
 
 
 class Scripted:

@@ -245,7 +245,7 @@ CALLS: Mapping[str, Mode] = {
     "missing": status_of(404),
     "failed": status_of(500),
     "bad_gateway": status_of(502),
-    "unavailable": status_of(503),
+    "unavailable": status_of(503, ("retry-after", "1")),
     "too_many": status_of(429, ("retry-after", "100000")),
     "not_json": bytes_of(f"<html>{SECRET}</html>".encode(), kind="text/html"),
     "wrong_type": bytes_of(b"hello", kind="text/plain"),
