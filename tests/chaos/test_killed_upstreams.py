@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -112,7 +113,8 @@ class Caller:
             params = call_params("up__ask_then_act", {"key": key})
         answer = await self._send(params)
         if answer.get("result", {}).get("resultType") == "input_required":
-            responses = dict.fromkeys(answer["result"]["inputRequests"], accept(name="yes"))
+            asked: dict[str, Any] = answer["result"]["inputRequests"]
+            responses = dict.fromkeys(asked, accept(name="yes"))
             state = answer["result"]["requestState"]
             answer = await self._send({**params, "inputResponses": responses, "requestState": state})
         self._outcomes.longest = max(self._outcomes.longest, time.monotonic() - begun)

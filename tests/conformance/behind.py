@@ -9,6 +9,7 @@ import itertools
 import os
 import socket
 import sys
+from typing import Any
 
 from gateway import prompt, tool
 from gateway.authoring.registry import load_registry
@@ -35,7 +36,12 @@ def add_to(kind: str) -> None:
 def main() -> int:
     """Serve on a free port, and print where."""
     sock = socket.create_server(("127.0.0.1", 0))
-    own = {"seal_keys": new_key(), "audience": "conformance", "replica_id": "behind", "tools": (fixtures.__name__,)}
+    own: dict[str, Any] = {
+        "seal_keys": new_key(),
+        "audience": "conformance",
+        "replica_id": "behind",
+        "tools": (fixtures.__name__,),
+    }
     services = build(Settings.load(os.environ, **own))
 
     def change(kind: str) -> None:
