@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from gateway.protocol.caller import Exchange
 from gateway.sealing.principal import Principal
@@ -32,6 +32,51 @@ class UpstreamCaller:
 
 NOBODY = UpstreamCaller()
 """The gateway itself, for requests that no caller makes."""
+
+
+OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
+"""Takes the method and the checked parameters of a progress notification or log message."""
+
+
+class Requests(Protocol):
+    """Sends requests to one upstream; see `gateway.upstreams.stateless.StatelessClient`."""
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        requester: UpstreamCaller,
+        param_headers: Sequence[tuple[str, str]] = (),
+        on_notice: OnNotice | None = None,
+        wants_progress: bool = False,
+        log_level: str | None = None,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Send a request and return its result."""
+        ...
+
+
+class RequestTrace(Protocol):
+    """The span of one request to an upstream."""
+
+    @property
+    def traceparent(self) -> str:
+        """The span, in the form of W3C Trace Context."""
+        ...
+
+    def end(self, outcome: str) -> None:
+        """End the span; `outcome` is that of `UpstreamTelemetry.request_ended`."""
+        ...
+
+
+class UpstreamTracing(Protocol):
+    """Makes spans of requests to upstreams; see `gateway.observability.tracing.Traces`."""
+
+    def upstream_request(self, upstream: str, method: str) -> RequestTrace | None:
+        """Begin the span of a request; None if it belongs to no call."""
+        ...
 
 
 class UpstreamTelemetry(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -35,7 +35,7 @@ from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import NOBODY, UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import NOBODY, OnNotice, UpstreamCaller, UpstreamTelemetry, UpstreamTracing
 
 ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may ask something ("Multi Round-Trip Requests")."""
@@ -87,8 +87,6 @@ _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR
 
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 T = TypeVar("T")
-
-OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 
 class HttpResponse(Protocol):
@@ -164,10 +162,6 @@ class _Job(msgspec.Struct, frozen=True):
     hearing: _Hearing
 
 
-def _no_trace() -> None:
-    return None
-
-
 class StatelessClient:
     """Sends requests to one upstream, and reads its answers strictly.
 
@@ -177,7 +171,7 @@ class StatelessClient:
         credentials: what proves who asks.
         telemetry: counts how requests end.
         client_info: the `Implementation` of the gateway.
-        traceparent: returns the current span (W3C "Trace Context"), or None.
+        tracing: makes a span for each request, which the upstream can join; None makes none.
         clock: measures how long requests take.
 
     Not thread-safe: it belongs to one event loop.
@@ -191,7 +185,7 @@ class StatelessClient:
         telemetry: UpstreamTelemetry,
         *,
         client_info: Mapping[str, Any],
-        traceparent: Callable[[], str | None] = _no_trace,
+        tracing: UpstreamTracing | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._upstream = upstream
@@ -199,7 +193,7 @@ class StatelessClient:
         self._credentials = credentials
         self._telemetry = telemetry
         self._client_info = client_info
-        self._traceparent = traceparent
+        self._tracing = tracing
         self._clock = clock
         self._ids = itertools.count(1)
 
@@ -237,10 +231,20 @@ class StatelessClient:
             UpstreamFailure: there is no valid answer.
         """
         hearing = _Hearing(on_notice, wants_progress, log_level)
-        job = self._job(method, params, requester, hearing, param_headers, seconds=seconds, max_bytes=max_bytes)
         began = self._clock()
         outcome = _CANCELLED
+        trace = None if self._tracing is None else self._tracing.upstream_request(self._upstream, method)
         try:
+            job = self._job(
+                method,
+                params,
+                requester,
+                hearing,
+                param_headers,
+                seconds=seconds,
+                max_bytes=max_bytes,
+                traceparent=None if trace is None else trace.traceparent,
+            )
             result = await self._send(job)
         except UpstreamError:
             outcome = "error"
@@ -256,6 +260,8 @@ class StatelessClient:
             return result.value
         finally:
             self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)
+            if trace is not None:
+                trace.end(outcome)
 
     @contextlib.asynccontextmanager
     async def listen(
@@ -310,16 +316,16 @@ class StatelessClient:
         *,
         seconds: float,
         max_bytes: int,
+        traceparent: str | None = None,
     ) -> _Job:
         request_id = next(self._ids)
-        trace = self._traceparent()
         capabilities = relayed_capabilities(caller.capabilities)
         token = request_id if hearing.progress else None
-        envelope = Envelope(self._client_info, capabilities, token, hearing.log_level, trace)
+        envelope = Envelope(self._client_info, capabilities, token, hearing.log_level, traceparent)
         return _Job(
             request_id,
             method,
-            request_headers(method, params, param_headers, trace),
+            request_headers(method, params, param_headers, traceparent),
             encode_request(request_id, method, params, envelope),
             caller,
             asyncio.get_running_loop().time() + seconds,
