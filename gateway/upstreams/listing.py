@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.authoring.parts import Kind
 from gateway.protocol.upstream.cleaning import clean_text
+from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
@@ -29,12 +30,8 @@ LISTING_SECONDS: Final = 120.0
 PAGE_SECONDS: Final = 30.0
 """How long one page may take."""
 
-RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
-    "elicitation": {"form": {}, "url": {}},
-    "sampling": {"tools": {}},
-    "roots": {},
-}
-"""The capabilities to declare when lists are read: servers hide tools from clients that lack one."""
+RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = all_relayed_capabilities()
+"""The capabilities to declare when lists are read."""
 
 GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
 """The gateway itself, for its own reading of lists."""
