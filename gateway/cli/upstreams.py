@@ -153,7 +153,7 @@ async def read_lists(definition: Definition, connection: UpstreamConnection) -> 
 def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
     """Return why an upstream did not answer, for operators."""
     if isinstance(failure, NeedsSession):
-        return f"it does not speak MCP 2026-07-28, or only in sessions ({failure.detail})"
+        return f"it does not speak MCP 2026-07-28 without a session ({failure.detail})"
     if isinstance(failure, UpstreamError):
         return f"it answers with error {failure.code}: {clean_line(str(failure))}"
     if definition.credentials.kind == "token_exchange":
