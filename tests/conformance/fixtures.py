@@ -180,7 +180,7 @@ async def test_x_mcp_header(
 
 
 on_change: Final[list[Callable[[str], None]]] = []
-"""What really changes a list, in a server that can; see `tests.conformance.behind`."""
+"""Functions that change a list, in a server that can; see `tests.conformance.behind`."""
 
 
 def _change(ctx: Context, kind: Literal["tools", "prompts"]) -> None:

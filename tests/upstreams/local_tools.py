@@ -1,4 +1,4 @@
-"""A local tool beside those of upstreams."""
+"""A local tool, next to those of upstreams."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Reply:
 
     @property
     def said(self) -> Any:
-        """What the one block says in JSON."""
+        """The decoded JSON of the one block."""
         return json.loads(self.text)
 
 

@@ -1,4 +1,4 @@
-"""What an upstream says reaches the client as it came, under names that tell the upstreams apart."""
+"""Results of an upstream reach the client as they came, under names that tell the upstreams apart."""
 
 from __future__ import annotations
 

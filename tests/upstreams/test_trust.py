@@ -1,4 +1,4 @@
-"""Who may do what at an upstream, and which secrets it and the gateway's surroundings ever see."""
+"""Rights at upstreams, and the secrets that an upstream and the surroundings of the gateway see."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ async def test_only_named_headers_are_forwarded_and_not_into_tasks(user_of: User
     assert forwarded.header("authorization") is None
 
 
-# Refused before the upstream hears of it
+# Refused before anything is sent
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ GOOD_NAME = "upstream.example"
 
 
 def tunnel_to(upstream: Peer, answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> Script:
-    """Connect whatever is asked for to one upstream."""
+    """Connect every tunnel to one upstream."""
 
     async def script(talk: Talk) -> None:
         await talk.request()

@@ -1,12 +1,12 @@
 """A stateless MCP server of 2026-07-28 that records every request byte for byte.
 
-It is strict about what clients must send, and has a tool for each thing that an upstream can do: ask once, twice, by
-URL, for sampling, for roots, for several things at once; report progress; log; take its time; fail. It shows what
-really reached an upstream, in which order and how often.
+It is strict about what clients must send, and has a tool for each thing that an upstream can do. Tools ask once, twice,
+by URL, for sampling, for roots or for several things at once. Others report progress, log, take their time or fail. The
+record shows the requests that really reached the upstream, in their order.
 
 In a thread of a test: `with Recording() as upstream`. As a process: `python -m tests.upstreams.servers.recording PORT
-FILE`, which appends a line to the file for each effect, so that the count survives when the process is killed; a
-control endpoint shows its record (`GET /record`) and steers it (`POST /control`).
+FILE`. That appends a line to the file for each effect, so the count survives when the process is killed. A control
+endpoint shows its record (`GET /record`) and steers it (`POST /control`).
 """
 
 from __future__ import annotations
