@@ -71,16 +71,19 @@ _KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 _OK: Final = 200
 _REDIRECTS: Final = 300
 _CLIENT_ERRORS: Final = 400
+_UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
 _SERVER_ERRORS: Final = 500
 _UNAVAILABLE: Final = 503
 _REFUSED: Final[Mapping[int, Reason]] = {
-    401: Reason.UNAUTHORIZED,
+    _UNAUTHORIZED: Reason.UNAUTHORIZED,
     403: Reason.FORBIDDEN,
     429: Reason.BUSY,
     _UNAVAILABLE: Reason.SERVER_ERROR,
 }
 """Statuses that decide alone: the upstream has done nothing. Their bodies are not read."""
+_LOGIN: Final = "; check its credentials, and if users must log in there, use mcp-remote over stdio or forward_headers"
+"""What operators need to know of a 401: a hosted server may want the login of each user, which no option provides."""
 _NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
 """Further statuses with which a server says that it has not looked at the request."""
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
@@ -379,7 +382,8 @@ class StatelessClient:
         if _REDIRECTS <= status < _CLIENT_ERRORS:
             return self._failure(Reason.REDIRECT, f"HTTP {status}", sent=False)
         if status in _REFUSED:
-            return self._failure(_REFUSED[status], f"HTTP {status}", sent=False)
+            detail = f"HTTP {status}{_LOGIN if status == _UNAUTHORIZED else ''}"
+            return self._failure(_REFUSED[status], detail, sent=False)
         if status >= _CLIENT_ERRORS:
             error = await self._error_in(response, job)
             if error is not None:
