@@ -11,8 +11,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -35,7 +34,17 @@ from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import NOBODY, OnNotice, UpstreamCaller, UpstreamTelemetry, UpstreamTracing
+from gateway.upstreams.ports import (
+    NOBODY,
+    HttpClient,
+    HttpResponse,
+    OnNotice,
+    RawHeaders,
+    UpstreamCaller,
+    UpstreamTelemetry,
+    UpstreamTracing,
+)
+from gateway.upstreams.statuses import may_have_error, meaning_of
 
 ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may ask something ("Multi Round-Trip Requests")."""
@@ -69,70 +78,10 @@ _EVENTS: Final = "text/event-stream"
 _KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 
 _OK: Final = 200
-_REDIRECTS: Final = 300
-_CLIENT_ERRORS: Final = 400
-_UNAUTHORIZED: Final = 401
-_NOT_FOUND: Final = 404
 _SERVER_ERRORS: Final = 500
-_UNAVAILABLE: Final = 503
-_REFUSED: Final[Mapping[int, Reason]] = {
-    _UNAUTHORIZED: Reason.UNAUTHORIZED,
-    403: Reason.FORBIDDEN,
-    429: Reason.BUSY,
-    _UNAVAILABLE: Reason.SERVER_ERROR,
-}
-"""Statuses that decide alone: the upstream has done nothing. Their bodies are not read."""
-_LOGIN: Final = "; check its credentials, and if users must log in there, use mcp-remote over stdio or forward_headers"
-"""What operators need to know of a 401: a hosted server may want the login of each user, which no option provides."""
-_NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
-"""Further statuses with which a server says that it has not looked at the request."""
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
 
-RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 T = TypeVar("T")
-
-
-class HttpResponse(Protocol):
-    """The head of a response, and its body to read once."""
-
-    @property
-    def status(self) -> int:
-        """The status code."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The header fields, names in lower case."""
-        ...
-
-    async def body(self, limit: int) -> bytes:
-        """Return the whole body.
-
-        Raises:
-            UpstreamFailure: it is larger than `limit` bytes, late or cut.
-        """
-        ...
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Return the body piece by piece, as it arrives."""
-        ...
-
-
-class HttpClient(Protocol):
-    """Sends requests to one upstream."""
-
-    def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> AbstractAsyncContextManager[HttpResponse]:
-        """Send a request. Leaving the context before the end of the body closes the connection.
-
-        Args:
-            headers: header fields besides those of HTTP itself.
-            body: the body.
-            deadline: when the response must have ended, on the clock of the event loop.
-
-        Raises:
-            UpstreamFailure: there is no response; `sent` says whether the upstream may have got the request.
-        """
-        ...
 
 
 class _Hearing(msgspec.Struct, frozen=True):
@@ -378,21 +327,12 @@ class StatelessClient:
 
         Servers send most JSON-RPC errors with such a status ("Streamable HTTP"), so a valid one counts.
         """
-        status = response.status
-        if _REDIRECTS <= status < _CLIENT_ERRORS:
-            return self._failure(Reason.REDIRECT, f"HTTP {status}", sent=False)
-        if status in _REFUSED:
-            detail = f"HTTP {status}{_LOGIN if status == _UNAUTHORIZED else ''}"
-            return self._failure(_REFUSED[status], detail, sent=False)
-        if status >= _CLIENT_ERRORS:
+        if may_have_error(response.status):
             error = await self._error_in(response, job)
             if error is not None:
                 return self._error(error)
-        if status == _NOT_FOUND:
-            return self._failure(Reason.NOT_FOUND, f"HTTP {status}", sent=False)
-        if status >= _SERVER_ERRORS:
-            return self._failure(Reason.SERVER_ERROR, f"HTTP {status}")
-        return self._failure(Reason.MALFORMED, f"HTTP {status}", sent=status not in _NOT_PROCESSED)
+        meaning = meaning_of(response.status)
+        return self._failure(meaning.reason, meaning.detail, sent=meaning.sent)
 
     async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:
         """Return the JSON-RPC error in a response. A server that fails must name our request in it."""
