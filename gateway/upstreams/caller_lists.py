@@ -17,7 +17,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
+from gateway.upstreams.listing import PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
 MAX_LISTS: Final = 4_000
@@ -132,7 +132,7 @@ class ListsByCaller:
 
         name, succeeded = self._definition.name, False
         try:
-            raw, ttl_ms, size = await read_list(name, ask, LIST_OF[kind])
+            raw, ttl_ms, size = await read_list(name, ask, kind)
             succeeded = True
         except UnusableLists as problem:
             self._telemetry.failed(name, problem.reason)

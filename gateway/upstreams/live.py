@@ -171,7 +171,7 @@ class Live:
             by_caller = self.definition.depends_on_caller
             listed = Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered)
         except NeedsSession as problem:
-            self._failed(problem.detail, "upstream not served: it speaks 2026-07-28 not at all, or only in sessions")
+            self._failed(problem.detail, "upstream not served: it does not speak MCP 2026-07-28 without a session")
             return False
         except (UpstreamFailure, UpstreamError) as problem:
             if isinstance(problem, UnusableLists):  # the client counts all other failures

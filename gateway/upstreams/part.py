@@ -14,7 +14,7 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.errors import InternalError
 from gateway.protocol.upstream.cleaning import oversteps
-from gateway.protocol.upstream.entries import Dropped, Entry, clean_entry
+from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
@@ -22,7 +22,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import KEYS, LIST_OF, Discovered, Entries, Listed
+from gateway.upstreams.listing import Discovered, Entries, Listed
 from gateway.upstreams.pins import differs
 from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.relay import UpstreamRelay
@@ -132,7 +132,7 @@ class PartMaker:
         """Return the part of an upstream with these lists; if they depend on the caller, they are empty here."""
         self._discovered = listed.discovered
         before, known = self._known, _Entries()
-        lists = {kind: await self._read(kind, listed.lists[LIST_OF[kind]], before, known) for kind in KINDS}
+        lists = {kind: await self._read(kind, listed.lists[kind], before, known) for kind in KINDS}
         if self._lists is None:
             self._known = known
         self._report(lists)
@@ -184,7 +184,7 @@ class PartMaker:
         own = self._own(kind, name)
         if own is None or not self._serves(kind, own):
             return None
-        return self._relayed(Entry(kind, own, name, {KEYS[LIST_OF[kind]]: name}), listed=False)
+        return self._relayed(Entry(kind, own, name, {IDENTITY[kind]: name}), listed=False)
 
     async def complete(  # noqa: PLR0917 - the parameters of `PartCompleter`
         self,

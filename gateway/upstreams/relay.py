@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -50,7 +50,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import Requests, UpstreamCaller, UpstreamTelemetry
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -81,27 +81,6 @@ _ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020,
 _LOGGED_CHARACTERS: Final = 200
 
 Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
-OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
-
-
-class Requests(Protocol):
-    """Sends requests to an upstream, within its limits."""
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        seconds: float,
-        max_bytes: int,
-    ) -> dict[str, Any]:
-        """Send a request and return its result; see `StatelessClient.request`."""
-        ...
 
 
 class UpstreamRelay:
@@ -109,7 +88,7 @@ class UpstreamRelay:
 
     Args:
         definition: what the operator wrote.
-        client: sends the requests.
+        client: sends the requests, within the limits of the upstream.
         credentials: has the tokens that tasks keep.
         telemetry: counts what fails and what is dropped.
         clock: seconds that never go back.
@@ -350,15 +329,20 @@ class _Leg:
                     max_bytes=definition.max_result_bytes,
                 )
             except Overloaded:
+                began = self._relay.clock()  # the upstream did not work while the request waited for a place
                 if not leg.in_task or self._busy_pauses == MAX_BUSY_PAUSES:
                     raise
                 self._busy_pauses += 1
             else:
-                self._spend(self._relay.clock() - began)
                 return result
+            finally:
+                self._spend(leg, began)
             await self._relay.pause(BUSY_PAUSE_SECONDS)
 
-    def _spend(self, seconds: float) -> None:
+    def _spend(self, leg: RelayLeg, began: float) -> None:
+        """Count the time since then as time that the upstream worked."""
+        seconds = self._relay.clock() - began
+        leg.away_seconds += seconds
         self._slot = msgspec.structs.replace(self._slot, spent_ms=self._slot.spent_ms + round(seconds * 1000))
 
     def _caller(self) -> UpstreamCaller:

@@ -1,4 +1,4 @@
-"""The authority of callers at an upstream, and the secrets that it and the gateway's surroundings ever see."""
+"""Rights at upstreams, and the secrets that an upstream and the surroundings of the gateway see."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ async def test_only_named_headers_are_forwarded_and_not_into_tasks(user_of: User
     assert forwarded.header("authorization") is None
 
 
-# Refused before the upstream is asked
+# Refused before anything is sent
 
 
 @pytest.mark.parametrize(

@@ -161,9 +161,26 @@ async def test_an_error_of_the_upstream_is_raised_as_it_came(hostiles_client: As
     assert hostiles_client.counted.reasons == []
 
 
+class Tracing:
+    """Satisfies `UpstreamTracing`, and notes each span that has ended."""
+
+    traceparent = "00-aa-bb-01"
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, str]] = []
+
+    def upstream_request(self, upstream: str, method: str) -> Tracing:
+        self._begun = (upstream, method)
+        return self
+
+    def end(self, outcome: str) -> None:
+        self.spans.append((*self._begun, outcome))
+
+
 async def test_a_request_is_complete_in_itself(shop: Shop) -> None:
     declared: dict[str, Any] = {"elicitation": {}, "experimental": {"x": {}}}
-    async with asking(shop.server.url, traceparent=lambda: "00-aa-bb-01") as client:
+    tracing = Tracing()
+    async with asking(shop.server.url, tracing=tracing) as client:
         await client.call("écho", requester=UpstreamCaller(capabilities=declared), param_headers=[("Mcp-Param-A", "ü")])
 
     message, exchange = shop.messages[0], shop.exchanges[0]
@@ -177,6 +194,7 @@ async def test_a_request_is_complete_in_itself(shop: Shop) -> None:
     assert exchange.header("mcp-name") == "=?base64?w6ljaG8=?="
     assert exchange.header("mcp-param-a") == "=?base64?w7w=?="
     assert exchange.header("traceparent") == "00-aa-bb-01"
+    assert tracing.spans == [("shop", "tools/call", "completed")]
     assert exchange.header("authorization") is None
     assert len({name for name, _ in exchange.headers}) == len(exchange.headers)
 

@@ -106,7 +106,7 @@ async def test_resources_without_a_method_for_templates_have_none() -> None:
 
     listed = await read_all("bugs", always(answer), Discovered({"resources": {}}))
     assert [entry["uri"] for entry in listed.lists["resources"]] == ["memo://a"]
-    assert listed.lists["resourceTemplates"] == ()
+    assert listed.lists["templates"] == ()
 
 
 async def test_the_shortest_time_to_live_counts_and_none_says_nothing() -> None:

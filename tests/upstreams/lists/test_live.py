@@ -135,7 +135,7 @@ async def test_a_server_that_needs_a_session_is_not_served_and_the_log_says_so_o
     async with served.running():
         await until(lambda: served.telemetry.refreshes[False] >= 3)
     assert served.parts.empty()
-    assert sum("in sessions" in record.getMessage() for record in caplog.records) == 1
+    assert sum("without a session" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize(

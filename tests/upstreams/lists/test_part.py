@@ -94,7 +94,7 @@ async def test_options_by_glob_reach_the_relays() -> None:
 async def test_a_resource_needs_the_scopes_of_its_own_uri_even_if_a_template_covers_it() -> None:
     scopes = Scopes((("memo://secret/*", frozenset({"secret"})),))
     making = Making(definition_of(scopes=scopes))
-    part = await making.part(resourceTemplates=({"uriTemplate": "memo://{area}/{id}", "name": "memo"},))
+    part = await making.part(templates=({"uriTemplate": "memo://{area}/{id}", "name": "memo"},))
     (template,) = part.templates.values()
     assert isinstance(template, RelayedResource)
     assert template.template is None, "so that every URI is judged by itself"
