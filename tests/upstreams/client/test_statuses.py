@@ -29,7 +29,7 @@ def test_a_status_says_why_and_whether_the_upstream_may_have_acted(status: int, 
 
 
 def test_a_401_names_the_ways_out_for_users_who_must_log_in() -> None:
-    assert "mcp-remote over stdio or forward_headers" in meaning_of(401).detail
+    assert "mcp-remote over stdio or forward_headers" in meaning_of(401, acts=False).detail
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ async def endless_notices(exchange: Exchange, _request_id: Json) -> None:
         params = {"level": "info", "data": "x" * 1000}
         exchange.event({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
         await exchange.drain()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)  # slowly enough to reach the time limit before the limit of a stream
 
 
 async def cut(exchange: Exchange, _request_id: Json) -> None:
