@@ -18,7 +18,7 @@ from tests.wires.legacy.speaking import LEGACY, text_of
 ADA = accept(name='Ada ü"\\ \U0001f511')
 RED = accept(colour="red")
 SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "A Title"}, "model": "m", "stopReason": "endTurn"}
-ROOTS = {"roots": [{"uri": "file:///home/ada", "name": "home"}]}
+ROOTS = {"roots": [{"uri": "file:///projects/ada", "name": "home"}]}
 ANSWERS: dict[str, Any] = {
     "name": ADA,
     "colour": RED,
