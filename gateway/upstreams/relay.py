@@ -84,7 +84,7 @@ _LOGGED_CHARACTERS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the list of a caller says about a name that no list had.
+    """The description in the list of a caller of a name that no list had.
 
     Attributes:
         own: the upstream's own name.

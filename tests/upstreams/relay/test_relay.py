@@ -481,10 +481,26 @@ class Scripted:
         return self.results[len(self.asked) - 1]
 
 
+async def test_the_wait_for_a_place_does_not_count_as_work_of_the_upstream() -> None:
+    now = [0.0]
+
+    class Crowded(Scripted):
+        async def request(self, method: str, params: Any, **options: Any) -> dict[str, Any]:
+            now[0] += 2
+            if now[0] < 5:
+                raise Overloaded
+            return await super().request(method, params, **options)
+
+    script = Crowded({"resultType": "input_required", "requestState": "x", "inputRequests": ASKS})
+    async with replica_of("http://127.0.0.1:1/mcp", client=script, clock=lambda: now[0]) as replica:
+        call = Call(replica.tool("echo"), in_task=True)
+        await call.asked()
+    assert now == [6.0]
+    assert call.rest["slot"]["spent"] == 2000
+
+
 async def test_an_empty_state_is_sent_back_as_an_empty_state() -> None:
-    form = {"message": "Name?", "requestedSchema": {"type": "object"}}
-    asks = {"name": {"method": "elicitation/create", "params": form}}
-    script = Scripted({"resultType": "input_required", "inputRequests": asks, "requestState": ""}, {"content": []})
+    script = Scripted({"resultType": "input_required", "inputRequests": ASKS, "requestState": ""}, {"content": []})
     async with replica_of("http://127.0.0.1:1/mcp", client=script) as replica:
         call = Call(replica.tool("echo"))
         await call.asked()
