@@ -170,9 +170,22 @@ class Part:
                     await self.ready.wait()
 
 
+def owning_prefix(kind: Kind, name: str) -> str:
+    """Return the prefix with which an exposed name or URI begins, in lower case; "" if it begins with none.
+
+    Schemes and hosts have no case (RFC 3986 section 6.2.2.1).
+    """
+    if kind in ("tools", "prompts"):
+        prefix, found, _ = name.partition(NAME_SEPARATOR)
+        return prefix if found else ""
+    is_page = name[: len(UI_SCHEME)].lower() == UI_SCHEME
+    prefix, found, _ = name[len(UI_SCHEME) if is_page else 0 :].partition("." if is_page else URI_SEPARATOR)
+    return prefix.lower() if found else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """An entry that is not served, because a part before has one of the same name.
+    """An entry that is not served, because a part before has one of the same name, or its name is that of another part.
 
     Attributes:
         part: the name of the part that has it.
@@ -187,25 +200,38 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What a registry serves of a part: everything that no part before it hides.
+    """What a registry serves of a part: everything that no part before it hides, and no other part owns by its prefix.
 
     Attributes:
         part: the part.
         hidden: what is not served of it.
+        foreign: the prefixes of other parts, which the names of a part without a prefix must not have. Otherwise such
+            an upstream could take over calls of another one while that one cannot be listed.
     """
 
     part: Part
     hidden: tuple[Hidden, ...]
+    foreign: frozenset[str]
     _entries: Mapping[Kind, Mapping[str, Served]]
 
     @classmethod
-    def of(cls, part: Part, earlier: Mapping[Kind, Mapping[str, Served]]) -> Share:
-        """Return the share of a part behind others that have these entries."""
+    def of(
+        cls, part: Part, earlier: Mapping[Kind, Mapping[str, Served]], prefixes: frozenset[str] = frozenset()
+    ) -> Share:
+        """Return the share of a part behind others that have these entries, among parts with these prefixes."""
+        foreign = frozenset() if part.prefix or part.name == LOCAL else prefixes
         hidden = tuple(
-            Hidden(part.name, kind, name) for kind in KINDS for name in part.entries(kind) if name in earlier[kind]
+            Hidden(part.name, kind, name)
+            for kind in KINDS
+            for name in part.entries(kind)
+            if name in earlier[kind] or (foreign and owning_prefix(kind, name) in foreign)
         )
         gone = {(entry.kind, entry.name) for entry in hidden}
-        return cls(part, hidden, {kind: _without(kind, part.entries(kind), gone) for kind in KINDS})
+        return cls(part, hidden, foreign, {kind: _without(kind, part.entries(kind), gone) for kind in KINDS})
+
+    def owns(self, kind: Kind, name: str) -> bool:
+        """Return whether an exposed name or URI may be one of this part."""
+        return not self.foreign or owning_prefix(kind, name) not in self.foreign
 
     def entries(self, kind: Kind) -> Mapping[str, Served]:
         """Return what is served. It is the part's own mapping if no entry of this kind is hidden."""

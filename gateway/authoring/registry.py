@@ -23,6 +23,7 @@ from gateway.authoring.parts import (
     Offer,
     Part,
     Share,
+    owning_prefix,
 )
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
@@ -96,10 +97,12 @@ class Registry:
         local = self.shares[0]
         shares = [local]
         merged: dict[Kind, dict[str, Any]] = {kind: dict(local.entries(kind)) for kind in KINDS}
-        for part in parts:
-            share = Share.of(part, merged)
+        arranged = tuple(parts)
+        prefixes = frozenset(part.prefix for part in arranged if part.prefix)
+        for part in arranged:
+            share = Share.of(part, merged, prefixes)
             before = earlier.get(part)
-            if before is not None and before.hidden == share.hidden:
+            if before is not None and (before.hidden, before.foreign) == (share.hidden, share.foreign):
                 share = before  # catalogues then reuse what they made of it
             shares.append(share)
             for kind in KINDS:
@@ -244,9 +247,9 @@ class Registry:
         """
         scheme = UI_SCHEME if uri[: len(UI_SCHEME)].lower() == UI_SCHEME else ""
         separator = "." if scheme else URI_SEPARATOR
-        spelled, found, rest = uri[len(scheme) :].partition(separator)
-        prefix = spelled.lower()
-        share = self._by_prefix.get(prefix) if found and prefix else None
+        _, _, rest = uri[len(scheme) :].partition(separator)
+        prefix = owning_prefix("resources", uri)
+        share = self._by_prefix.get(prefix) if prefix else None
         if share is None:
             return self._by_prefix.get(""), uri
         return share, f"{scheme}{prefix}{separator}{rest}"

@@ -243,6 +243,7 @@ class CallRunner:
             seconds=seconds,
             task=leg.task_id,
             upstream=call.served.upstream,
+            away_seconds=leg.away_seconds,
         )
 
 
@@ -256,16 +257,18 @@ class LegRun:
     Attributes:
         journal: what the call has learned so far.
         task: the task that the call became in this leg, if it did.
+        away_seconds: how long another server worked on it, if `served` is a relay.
 
     Raises:
         InvalidRequestState: the client's state was rejected.
     """
 
-    __slots__ = ("_bound", "_detaching", "_runner", "_sealer", "call", "journal", "task")
+    __slots__ = ("_bound", "_detaching", "_runner", "_sealer", "away_seconds", "call", "journal", "task")
 
     def __init__(self, runner: CallRunner, call: Call) -> None:
         self.call: Final = call
         self.task: TaskView | None = None
+        self.away_seconds = 0.0
         self._runner: Final = runner
         # The keys may be replaced while the leg runs; it seals with those it started with.
         self._sealer: Final = runner.keys.current
@@ -409,7 +412,10 @@ class LegRun:
             return Failed(error)
         if self._starts_as_task():
             return Detached()
-        return await run_leg(lambda _: function(relaying), leg, limited=False)
+        try:
+            return await run_leg(lambda _: function(relaying), leg, limited=False)
+        finally:
+            self.away_seconds += relaying.away_seconds
 
     def _starts_as_task(self) -> bool:
         order, served = self.call.order, self.call.served

@@ -35,6 +35,9 @@ ANSWER_SECONDS: Final = 10.0
 
 EXIT_UNREACHABLE: Final = 1
 
+ERA: Final = "stateless"
+"""How upstreams that answer are called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
@@ -153,7 +156,7 @@ async def read_lists(definition: Definition, connection: UpstreamConnection) -> 
 def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
     """Return why an upstream did not answer, for operators."""
     if isinstance(failure, NeedsSession):
-        return f"it does not speak MCP 2026-07-28, or only in sessions ({failure.detail})"
+        return f"it does not speak MCP 2026-07-28 without a session ({failure.detail})"
     if isinstance(failure, UpstreamError):
         return f"it answers with error {failure.code}: {clean_line(str(failure))}"
     if definition.credentials.kind == "token_exchange":
@@ -194,7 +197,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
             "prefix": each.definition.prefix,
             "transport": each.definition.transport,
             "url": each.definition.place,
-            "era": "stateless" if each.listed is not None else None,
+            "era": ERA if each.listed is not None else None,
             "state": "unreachable" if each.problem else "ok",
             **({"reason": each.problem} if each.problem else {}),
             **_entries(each.part),
@@ -227,7 +230,8 @@ def _summary(surveyed: Surveyed) -> str:
         return surveyed.problem
     counts = {kind.removesuffix("s"): len(names) for kind, names in _entries(surveyed.part).items()}
     texts = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
-    return f"{', '.join(texts) or 'nothing'} from {surveyed.definition.place}"
+    definition = surveyed.definition
+    return f"{', '.join(texts) or 'nothing'} from {definition.place} ({definition.transport}, {ERA})"
 
 
 def _tools(part: Part | None) -> list[tuple[str, str]]:

@@ -45,6 +45,7 @@ class RelayLeg:
         journal: what the call has learned so far.
         early: the answers that came with the first request of a call, before anything was asked. Only the other server
             can say whether it wants them.
+        away_seconds: how long the other server has worked in this leg. The relay counts it.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class RelayLeg:
         self._keeper = keeper
         self._may_shed = may_shed
         self.early: Final = fresh if leg.journal.slot is None else {}
+        self.away_seconds = 0.0
         self._record(fresh)
 
     def _record(self, fresh: Mapping[str, Answer]) -> None:

@@ -88,18 +88,22 @@ class AuditLog:
         seconds: float,
         task: str = "",
         upstream: str = "",
+        away_seconds: float = 0.0,
     ) -> None:
-        """Record a leg: how it ended and how long it took, its task if it has one, and the upstream of a relay."""
-        micros = max(0, int(seconds * 1_000_000 + 0.5))  # formatting a float costs more than the rest of the line
+        """Record a leg: how it ended and how long it took, its task if it has one.
+
+        Of a relay, also the name of the upstream, and how much of that time the upstream took.
+        """
         ran = AuditedLeg(
             method=method,
             target=target[:MAX_TARGET_CHARS],
             task=task,
             upstream=upstream,
+            upstream_ms=_milliseconds(away_seconds) if upstream else "",
             flow=flow,
             leg=leg,
             outcome=outcome,
-            ms=str(micros // 1000) + _THOUSANDTHS[micros % 1000],
+            ms=_milliseconds(seconds),
         )
         self._write(self._format.leg(self._timestamp(), ran, principal))
 
@@ -157,21 +161,33 @@ class AuditedLeg:
         target: the requested name or URI, cut to `MAX_TARGET_CHARS`.
         task: the id of the task; "" if there is none.
         upstream: the name of the other server that a relay called; "" for everything of our own.
+        upstream_ms: how many of the milliseconds that server took; "" for everything of our own.
         flow: the id of the call. The gateway makes this value and all that follow.
         leg: its number in the call.
         outcome: how it ended.
         ms: how many milliseconds it took, as a decimal number.
     """
 
-    __slots__ = ("flow", "leg", "method", "ms", "outcome", "target", "task", "upstream")
+    __slots__ = ("flow", "leg", "method", "ms", "outcome", "target", "task", "upstream", "upstream_ms")
 
     def __init__(
-        self, *, method: str, target: str, task: str, upstream: str, flow: str, leg: int, outcome: str, ms: str
+        self,
+        *,
+        method: str,
+        target: str,
+        task: str,
+        upstream: str,
+        upstream_ms: str,
+        flow: str,
+        leg: int,
+        outcome: str,
+        ms: str,
     ) -> None:
         self.method: Final = method
         self.target: Final = target
         self.task: Final = task
         self.upstream: Final = upstream
+        self.upstream_ms: Final = upstream_ms
         self.flow: Final = flow
         self.leg: Final = leg
         self.outcome: Final = outcome
@@ -224,7 +240,7 @@ class Json(Format):
         """See `Format.leg`."""
         named = f',"task":{_in_json(ran.task)}' if ran.task else ""
         if ran.upstream:
-            named += f',"upstream":{_in_json(ran.upstream)}'
+            named += f',"upstream":{_in_json(ran.upstream)},"upstream_ms":{ran.upstream_ms}'
         told = (
             f'{{"time":"{time}",{self._leg},"method":{_in_json(ran.method)},'
             f'"target":{_in_json(ran.target)}{named},"flow":"{ran.flow}","leg":{ran.leg},"outcome":"{ran.outcome}",'
@@ -251,7 +267,7 @@ class Text(Format):
         """See `Format.leg`."""
         named = f" task={_quoted(ran.task)}" if ran.task else ""
         if ran.upstream:
-            named += f" upstream={_quoted(ran.upstream)}"
+            named += f" upstream={_quoted(ran.upstream)} upstream_ms={ran.upstream_ms}"
         told = (
             f"{time} {self._leg} method={_quoted(ran.method)} target={_quoted(ran.target)}"
             f"{named} flow={ran.flow} leg={ran.leg} outcome={ran.outcome} ms={ran.ms}{_caller_text(principal)}\n"
@@ -261,6 +277,12 @@ class Text(Format):
 
 def _text(fields: Fields) -> str:
     return "".join([f" {name}={_quoted(value) if isinstance(value, str) else value}" for name, value in fields.items()])
+
+
+def _milliseconds(seconds: float) -> str:
+    """Return a time as a decimal number. Formatting a float costs more than the rest of the line."""
+    micros = max(0, int(seconds * 1_000_000 + 0.5))
+    return str(micros // 1000) + _THOUSANDTHS[micros % 1000]
 
 
 def _caller(principal: Principal | None) -> Fields:

@@ -29,7 +29,7 @@ from gateway.errors import HttpRefusal, RpcError
 from gateway.protocol.headers import PROTOCOL_VERSION, Headers
 from gateway.protocol.jsonrpc import Notification, Request
 from gateway.protocol.method_table import METHODS
-from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
+from gateway.protocol.versions import DRAFT, RELEASED, SUPPORTED_VERSIONS
 from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
 
@@ -61,6 +61,7 @@ NAME_ATTRIBUTES: Final = {
 _VERSIONS: Final = frozenset({*SUPPORTED_VERSIONS, DRAFT})
 _FAILED: Final = "failed"
 _ENDED_BADLY: Final = frozenset({"cancelled", "lost", "expired"})
+_ANSWERED: Final = frozenset({"completed", "input_required"})
 _ID_BYTES: Final = (16, 8, 1)
 _propagator: Final = TraceContextTextMapPropagator()
 _request: Final[ContextVar[_Request]] = ContextVar("request")
@@ -133,6 +134,20 @@ class Traces:
             },
         )
         return _TaskSpan(_Attached(span, ends=True))
+
+    def upstream_request(self, upstream: str, method: str) -> _UpstreamSpan | None:
+        """See `gateway.upstreams.ports.UpstreamTracing.upstream_request`. The name of a target is in the leg's span."""
+        if not trace.get_current_span().get_span_context().is_valid:
+            return None
+        attributes = {
+            "mcp.method.name": method,
+            "mcp.protocol.version": RELEASED,
+            "network.protocol.name": "http",
+            "network.protocol.version": "1.1",
+            "network.transport": "tcp",
+            "gateway.upstream": upstream,
+        }
+        return _UpstreamSpan(self._tracer.start_span(method, kind=SpanKind.CLIENT, attributes=attributes))
 
     async def step(self, key: str, running: Awaitable[T]) -> T:
         """See `gateway.engine.leg.Stepping`."""
@@ -281,6 +296,26 @@ class _TaskSpan:
         """See `gateway.calls.ports.LegTrace.end`."""
         _record_outcome(self._attached.span, outcome)
         self._attached.end()
+
+
+class _UpstreamSpan:
+    """The span of a request to an upstream."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    @property
+    def traceparent(self) -> str:
+        """See `gateway.upstreams.ports.RequestTrace.traceparent`."""
+        place = self._span.get_span_context()
+        return f"00-{place.trace_id:032x}-{place.span_id:016x}-{place.trace_flags:02x}"
+
+    def end(self, outcome: str) -> None:
+        """See `gateway.upstreams.ports.RequestTrace.end`."""
+        self._span.set_attribute("gateway.outcome", outcome)
+        if outcome not in _ANSWERED:
+            _mark(self._span, outcome)
+        self._span.end()
 
 
 class _ToldOnce(SpanExporter):

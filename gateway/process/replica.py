@@ -108,7 +108,8 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     telemetry = Telemetry(registry.names)
     telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
-    upstreams = _upstreams(settings, telemetry, changes)
+    tracing = make_tracing(settings.replica_id)
+    upstreams = _upstreams(settings, telemetry, changes, tracing)
     if upstreams is not None:
         registry = registry.arranged(upstreams.parts)
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
@@ -126,7 +127,6 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         )
     challenges = Challenges(None if metadata is None else metadata.url, settings.login_scopes)
     telemetry.audit_lines_lost = audit.lost
-    tracing = make_tracing(settings.replica_id)
     store = make_task_store(settings, keys, telemetry)
     calls = CallRunner(
         keys=keys,
@@ -188,12 +188,14 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     )
 
 
-def _upstreams(settings: Settings, telemetry: Telemetry, changes: ChangeHub) -> ServedUpstreams | None:
+def _upstreams(
+    settings: Settings, telemetry: Telemetry, changes: ChangeHub, tracing: Traces | None
+) -> ServedUpstreams | None:
     if settings.upstreams is None:
         return None
     from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most replicas have no upstreams
 
-    return ServedUpstreams(settings, telemetry.registry, changes.announce)
+    return ServedUpstreams(settings, telemetry.registry, changes.announce, tracing)
 
 
 def _carriers(

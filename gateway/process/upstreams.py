@@ -24,7 +24,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.http_client import HttpClient, client_of
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
-from gateway.upstreams.ports import UpstreamTelemetry
+from gateway.upstreams.ports import UpstreamTelemetry, UpstreamTracing
 from gateway.upstreams.reading import UpstreamReader
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient
@@ -56,13 +56,16 @@ class UpstreamConnection:
         await self.http.aclose()
 
 
-def connect(definition: Definition, telemetry: UpstreamTelemetry, file: str) -> UpstreamConnection:
+def connect(
+    definition: Definition, telemetry: UpstreamTelemetry, file: str, tracing: UpstreamTracing | None = None
+) -> UpstreamConnection:
     """Return the client of an upstream. It does not connect yet.
 
     Args:
         definition: what the operator wrote.
         telemetry: counts events.
         file: the file of upstreams, for messages.
+        tracing: makes spans of requests; None makes none.
 
     Raises:
         ConfigurationError: its address, proxy or certificates cannot be used.
@@ -73,7 +76,7 @@ def connect(definition: Definition, telemetry: UpstreamTelemetry, file: str) -> 
         raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
     credentials = credentials_of(definition)
     client_info = {"name": CLIENT_NAME, "version": __version__}
-    client = StatelessClient(definition.name, http, credentials, telemetry, client_info=client_info)
+    client = StatelessClient(definition.name, http, credentials, telemetry, client_info=client_info, tracing=tracing)
     return UpstreamConnection(client, credentials, http)
 
 
@@ -85,18 +88,24 @@ class ServedUpstreams:
         registry: shows the metrics of upstreams.
         announce: called with the URI of a resource that may have changed; None in a worker, which has no streams. It
             exchanges no tokens either: tasks bring theirs.
+        tracing: makes spans of requests; None makes none.
 
     Raises:
         ConfigurationError: the file is wrong, or needs settings that are not set. The message says what to change.
     """
 
     def __init__(
-        self, settings: Settings, registry: CollectorRegistry, announce: Callable[[str], None] | None = None
+        self,
+        settings: Settings,
+        registry: CollectorRegistry,
+        announce: Callable[[str], None] | None = None,
+        tracing: UpstreamTracing | None = None,
     ) -> None:
         assert settings.upstreams is not None  # noqa: S101 - callers check it
         self._settings = settings
         self._path = settings.upstreams
         self._announce = announce
+        self._tracing = tracing
         self._metrics = UpstreamMetrics(registry)
         self._hidden: frozenset[Hidden] = frozenset()
         reader = UpstreamReader(Path(self._path))
@@ -131,7 +140,7 @@ class ServedUpstreams:
         for entry in self._hidden - known:
             self._metrics.dropped(entry.part, "collision")
             log.warning(
-                "entry of an upstream not served: an earlier one has its name",
+                "entry of an upstream not served: another one has its name",
                 extra={"upstream": entry.part, "list": entry.kind, "entry": entry.name},
             )
 
@@ -158,7 +167,7 @@ class ServedUpstreams:
         Raises:
             ConfigurationError: its address, proxy or certificates cannot be used.
         """
-        connection = connect(definition, self._metrics, self._path)
+        connection = connect(definition, self._metrics, self._path, self._tracing)
         return Live(
             definition,
             connection,

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_RESERVED_LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
+_LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
+_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _OURS: Final = "dev.sealedgateway"
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name is reserved: the second label of its prefix is the protocol's, or its prefix is ours."""
+    """Return whether a name is reserved.
+
+    The prefixes of 2026-07-28 have `modelcontextprotocol` or `mcp` as their second label. Earlier revisions also
+    reserved them as the first one.
+    """
     prefix, slash, _ = name.partition("/")
-    labels = prefix.lower().split(".")
-    return bool(slash) and (prefix.lower() == _OURS or (len(labels) > 1 and labels[1] in _RESERVED_LABELS))
+    if not slash:
+        return name in _NAMES
+    prefix = prefix.lower()
+    return prefix == _OURS or not _LABELS.isdisjoint(prefix.split(".")[:2])
 
 
 def without_reserved(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a `_meta` that are not reserved."""
+    """Return the members of a `_meta` that may be passed on, in either direction."""
     return {name: value for name, value in meta.items() if not is_reserved(name)}

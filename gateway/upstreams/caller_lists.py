@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from gateway.authoring.parts import Kind
@@ -17,11 +17,12 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
+from gateway.upstreams.listing import PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
 MAX_LISTS: Final = 4_000
 MAX_ENTRIES: Final = 100_000
+MAX_BYTES: Final = 128 * 2**20
 """Limits of the lists that are kept, in all. Those that were used longest ago are forgotten first."""
 
 WAIT_SECONDS: Final = 5.0
@@ -40,6 +41,7 @@ _Key: TypeAlias = tuple[Kind, object, tuple[tuple[str, str], ...]]
 class _Kept:
     entries: Mapping[str, Served]
     until: float
+    bytes: int
 
 
 class ListsByCaller:
@@ -70,7 +72,7 @@ class ListsByCaller:
         self._telemetry = telemetry
         self._clock = clock
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        self._size = 0
+        self._size = self._bytes = 0
         self._reading: dict[_Key, asyncio.Task[_Kept]] = {}
 
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
@@ -101,7 +103,7 @@ class ListsByCaller:
     def expire(self) -> None:
         """Read every list again when it is asked for next."""
         for key, kept in self._kept.items():
-            self._kept[key] = _Kept(kept.entries, until=0.0)
+            self._kept[key] = replace(kept, until=0.0)
 
     def _started(self, key: _Key, caller: UpstreamCaller) -> asyncio.Task[_Kept]:
         """Return the reading of a list that is under way, or start one."""
@@ -130,7 +132,7 @@ class ListsByCaller:
 
         name, succeeded = self._definition.name, False
         try:
-            raw, ttl_ms = await read_list(name, ask, LIST_OF[kind])
+            raw, ttl_ms, size = await read_list(name, ask, kind)
             succeeded = True
         except UnusableLists as problem:
             self._telemetry.failed(name, problem.reason)
@@ -138,17 +140,25 @@ class ListsByCaller:
         finally:
             self._telemetry.listed(name, succeeded=succeeded)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
-        kept = _Kept(await self._make(kind, raw), self._clock() + seconds)
+        kept = _Kept(await self._make(kind, raw), self._clock() + seconds, size)
         self._keep(key, kept)
         return kept
 
     def _keep(self, key: _Key, kept: _Kept) -> None:
         before = self._kept.pop(key, None)
-        self._size += len(kept.entries) - (0 if before is None else len(before.entries))
+        if before is not None:
+            self._count(before, -1)
         self._kept[key] = kept
-        while len(self._kept) > 1 and (len(self._kept) > MAX_LISTS or self._size > MAX_ENTRIES):
+        self._count(kept, 1)
+        while len(self._kept) > 1 and (
+            len(self._kept) > MAX_LISTS or self._size > MAX_ENTRIES or self._bytes > MAX_BYTES
+        ):
             _, oldest = self._kept.popitem(last=False)
-            self._size -= len(oldest.entries)
+            self._count(oldest, -1)
+
+    def _count(self, kept: _Kept, sign: int) -> None:
+        self._size += sign * len(kept.entries)
+        self._bytes += sign * kept.bytes
 
 
 def _is_refusal(problem: Exception) -> bool:

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from gateway.upstreams.breaker import Attempt, Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.ports import OnNotice, Requests, UpstreamCaller
 from gateway.upstreams.subscriptions import Notices
 
-OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
 
-
-class UpstreamClient(Protocol):
-    """Sends requests to one upstream; see `gateway.upstreams.stateless.StatelessClient`."""
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        seconds: float,
-        max_bytes: int,
-    ) -> dict[str, Any]:
-        """Send a request and return its result."""
-        ...
+class UpstreamClient(Requests, Protocol):
+    """Sends requests to one upstream, without any limits, and listens to its changes."""
 
     def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Notices]:
         """Open a stream of changes."""

@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from gateway.authoring.parts import Kind
 from gateway.protocol.upstream.cleaning import clean_text
+from gateway.protocol.upstream.entries import IDENTITY
+from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
@@ -29,48 +31,40 @@ LISTING_SECONDS: Final = 120.0
 PAGE_SECONDS: Final = 30.0
 """How long one page may take."""
 
-RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
-    "elicitation": {"form": {}, "url": {}},
-    "sampling": {"tools": {}},
-    "roots": {},
-}
-"""The capabilities to declare when lists are read: servers hide tools from clients that lack one."""
+RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = all_relayed_capabilities()
+"""The capabilities to declare when lists are read."""
 
 GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
 """The gateway itself, for its own reading of lists."""
 
 METHOD_NOT_FOUND: Final = -32601
 
-ListName: TypeAlias = Literal["tools", "prompts", "resources", "resourceTemplates"]
 Entries: TypeAlias = tuple[dict[str, Any], ...]
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends a request with a method and params, and returns its result. Raises `UpstreamFailure` and `UpstreamError`."""
 
-METHODS: Final[dict[ListName, str]] = {
-    "tools": "tools/list",
-    "prompts": "prompts/list",
-    "resources": "resources/list",
-    "resourceTemplates": "resources/templates/list",
+
+@dataclass(frozen=True, slots=True)
+class ListForm:
+    """A list, as the protocol has it.
+
+    Attributes:
+        method: reads a page.
+        member: of a page, with the entries.
+        capability: of a server that has the list.
+    """
+
+    method: str
+    member: str
+    capability: str
+
+
+LISTS: Final[Mapping[Kind, ListForm]] = {
+    "tools": ListForm("tools/list", "tools", "tools"),
+    "prompts": ListForm("prompts/list", "prompts", "prompts"),
+    "resources": ListForm("resources/list", "resources", "resources"),
+    "templates": ListForm("resources/templates/list", "resourceTemplates", "resources"),
 }
-LIST_OF: Final[Mapping[Kind, ListName]] = {
-    "tools": "tools",
-    "prompts": "prompts",
-    "resources": "resources",
-    "templates": "resourceTemplates",
-}
-CAPABILITIES: Final[dict[ListName, str]] = {
-    "tools": "tools",
-    "prompts": "prompts",
-    "resources": "resources",
-    "resourceTemplates": "resources",
-}
-KEYS: Final[dict[ListName, str]] = {
-    "tools": "name",
-    "prompts": "name",
-    "resources": "uri",
-    "resourceTemplates": "uriTemplate",
-}
-"""The member that no two entries of a list share."""
 
 _MAX_CURSOR_CHARACTERS: Final = 64 * 1024
 _MAX_INSTRUCTIONS_CHARACTERS: Final = 4096
@@ -123,7 +117,7 @@ class Listed:
     """
 
     discovered: Discovered
-    lists: Mapping[ListName, Entries] = field(compare=False)
+    lists: Mapping[Kind, Entries] = field(compare=False)
     ttl_ms: int | None = None
     repeated: int = 0
     digest: bytes = b""
@@ -131,7 +125,7 @@ class Listed:
     @classmethod
     def nothing(cls, discovered: Discovered) -> Listed:
         """Return empty lists, for an upstream that shows each caller others."""
-        return cls(discovered, dict.fromkeys(METHODS, ()))
+        return cls(discovered, dict.fromkeys(LISTS, ()))
 
 
 async def discover(upstream: str, ask: Ask) -> Discovered:
@@ -182,15 +176,16 @@ async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             lists = {
-                name: await reading.list_of(name) if discovered.offers(CAPABILITIES[name]) else () for name in METHODS
+                kind: await reading.list_of(kind) if discovered.offers(form.capability) else ()
+                for kind, form in LISTS.items()
             }
     except TimeoutError:
         raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its lists take too long") from None
     return Listed(discovered, lists, reading.ttl_ms, reading.repeated, reading.digest)
 
 
-async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, int | None]:
-    """Read all pages of one list. Return its entries and the shortest `ttlMs`.
+async def read_list(upstream: str, ask: Ask, kind: Kind) -> tuple[Entries, int | None, int]:
+    """Read all pages of one list. Return its entries, the shortest `ttlMs`, and the bytes of the entries as JSON.
 
     Raises:
         UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
@@ -199,10 +194,10 @@ async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, i
     reading = _Reading(upstream, ask)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
-            entries = await reading.list_of(name)
+            entries = await reading.list_of(kind)
     except TimeoutError:
         raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its list takes too long") from None
-    return entries, reading.ttl_ms
+    return entries, reading.ttl_ms, reading.bytes
 
 
 def _encoded(entries: list[Any]) -> bytes:
@@ -216,7 +211,7 @@ class _Reading:
     def __init__(self, upstream: str, ask: Ask) -> None:
         self._upstream = upstream
         self._ask = ask
-        self._entries = self._bytes = 0
+        self._entries = self.bytes = 0
         self._digest = hashlib.sha256()
         self.ttl_ms: int | None = None
         self.repeated = 0
@@ -226,44 +221,45 @@ class _Reading:
         """The digest of everything read so far."""
         return self._digest.digest()
 
-    async def list_of(self, name: ListName) -> Entries:
+    async def list_of(self, kind: Kind) -> Entries:
+        form, key = LISTS[kind], IDENTITY[kind]
         found: dict[str, dict[str, Any]] = {}
         cursors: set[str] = set()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             try:
-                page = await self._ask(METHODS[name], {} if cursor is None else {"cursor": cursor})
+                page = await self._ask(form.method, {} if cursor is None else {"cursor": cursor})
             except UpstreamError as error:
                 if error.code == METHOD_NOT_FOUND and cursor is None:  # resources without templates, for example
                     return ()
                 raise
-            self._take(name, page, found)
+            self._take(form, key, page, found)
             cursor = self._next(page)
             if cursor is None:
                 return tuple(found.values())
             if cursor in cursors:
-                raise self._malformed(f"{METHODS[name]} repeats a cursor")
+                raise self._malformed(f"{form.method} repeats a cursor")
             cursors.add(cursor)
-        raise self._too_much(f"{METHODS[name]} has more than {MAX_PAGES} pages")
+        raise self._too_much(f"{form.method} has more than {MAX_PAGES} pages")
 
-    def _take(self, name: ListName, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
-        entries = page.get(name)
+    def _take(self, form: ListForm, key: str, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
+        entries = page.get(form.member)
         if not isinstance(entries, list):
-            raise self._malformed(f"{METHODS[name]} returns no list")
+            raise self._malformed(f"{form.method} returns no list")
         self._entries += len(entries)
         if self._entries > MAX_ENTRIES:
             raise self._too_much(f"more than {MAX_ENTRIES} entries")
         encoded = _encoded(entries)
-        self._digest.update(name.encode() + encoded)
-        self._bytes += len(encoded)
-        if self._bytes > MAX_BYTES:
+        self._digest.update(form.member.encode() + encoded)
+        self.bytes += len(encoded)
+        if self.bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
         for entry in entries:
-            key = entry.get(KEYS[name]) if isinstance(entry, dict) else None
-            if not isinstance(key, str) or key in found:
+            name = entry.get(key) if isinstance(entry, dict) else None
+            if not isinstance(name, str) or name in found:
                 self.repeated += 1
             else:
-                found[key] = entry
+                found[name] = entry
         self._note_ttl(page.get("ttlMs"))
 
     def _note_ttl(self, ttl: object) -> None:

@@ -34,6 +34,9 @@ LONGEST_REFRESH_SECONDS: Final = 300.0
 DEFAULT_REFRESH_SECONDS: Final = 60.0
 """How often lists are read again if the upstream neither says how long they stay valid nor announces changes."""
 
+CONNECTIONS_TO_LISTEN: Final = 3
+"""With fewer connections, changes are not listened for: a stream takes one, and another one while it is replaced."""
+
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
 
@@ -84,7 +87,8 @@ class Live:
         self._parts = make_parts(GuardedClient(name, client, self._breaker, self._bulkhead))
         self._subscriptions: Subscriptions | None = None
         self._is_known_to_callers_only = definition.credentials.kind == "token_exchange"
-        if announce is not None and not self._is_known_to_callers_only:
+        can_listen = definition.max_connections >= CONNECTIONS_TO_LISTEN and not self._is_known_to_callers_only
+        if announce is not None and can_listen:
             listen = functools.partial(client.listen, requester=GATEWAY)
             self._subscriptions = Subscriptions(
                 name, listen, self.refresh_soon, lambda uri: announce(self._parts.exposed_uri(uri))
@@ -167,7 +171,7 @@ class Live:
             by_caller = self.definition.depends_on_caller
             listed = Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered)
         except NeedsSession as problem:
-            self._failed(problem.detail, "upstream not served: it speaks 2026-07-28 not at all, or only in sessions")
+            self._failed(problem.detail, "upstream not served: it does not speak MCP 2026-07-28 without a session")
             return False
         except (UpstreamFailure, UpstreamError) as problem:
             if isinstance(problem, UnusableLists):  # the client counts all other failures

@@ -141,7 +141,7 @@ def read_text(value: object, place: Place, use: str = "a text", *, secret: bool 
     """Return a text that is not empty; "" if it is wrong."""
     if isinstance(value, str) and value and "\0" not in value:
         return str(value)
-    place.not_valid(Hidden() if secret else value, use)
+    place.not_valid(Hidden() if secret and value is not None else value, use)
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +13,9 @@ from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
 from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
-from gateway.errors import InternalError
+from gateway.errors import GatewayError, InternalError
 from gateway.protocol.upstream.cleaning import oversteps
-from gateway.protocol.upstream.entries import Dropped, Entry, clean_entry
+from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
@@ -22,10 +23,10 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import KEYS, LIST_OF, Discovered, Entries, Listed
+from gateway.upstreams.listing import Discovered, Entries, Listed
 from gateway.upstreams.pins import differs
 from gateway.upstreams.ports import UpstreamTelemetry
-from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.relay import Learn, Learned, UpstreamRelay
 from gateway.upstreams.texts import sentence_of
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class PartMaker:
         """Return the part of an upstream with these lists; if they depend on the caller, they are empty here."""
         self._discovered = listed.discovered
         before, known = self._known, _Entries()
-        lists = {kind: await self._read(kind, listed.lists[LIST_OF[kind]], before, known) for kind in KINDS}
+        lists = {kind: await self._read(kind, listed.lists[kind], before, known) for kind in KINDS}
         if self._lists is None:
             self._known = known
         self._report(lists)
@@ -184,7 +185,35 @@ class PartMaker:
         own = self._own(kind, name)
         if own is None or not self._serves(kind, own):
             return None
-        return self._relayed(Entry(kind, own, name, {KEYS[LIST_OF[kind]]: name}), listed=False)
+        learn = (
+            functools.partial(self._learn, kind, name, own) if kind in ("tools", "prompts") and self._lists else None
+        )
+        return self._relayed(Entry(kind, own, name, {IDENTITY[kind]: name}), listed=False, learn=learn)
+
+    async def _learn(self, kind: Kind, exposed: str, guessed: str, requester: Requester) -> Learned | None:
+        """Return what a name is that only the list of its caller has: this process may not have read that one yet.
+
+        Args:
+            kind: of the entry.
+            exposed: as the client sent it.
+            guessed: the upstream's own name by whose rules the call was checked.
+            requester: the caller.
+        """
+        assert self._lists is not None  # noqa: S101 - the caller checks it
+        try:
+            await self._lists.entries(kind, requester)
+        except GatewayError:
+            return None  # the call itself will say why
+        known = self._known.get((kind, exposed))
+        if known is None:
+            return None
+        same_rules = self._rules(kind, known.own) == self._rules(kind, guessed)
+        headers = known.served.param_headers if isinstance(known.served, RelayedTool) else ()
+        return Learned(known.own, headers, same_rules)
+
+    def _rules(self, kind: Kind, own: str) -> tuple[object, ...]:
+        """Return what a call is checked against before it runs."""
+        return self._definition.scopes.of(own), self._definition.task.of(own) if kind == "tools" else None
 
     async def complete(  # noqa: PLR0917 - the parameters of `PartCompleter`
         self,
@@ -286,10 +315,10 @@ class PartMaker:
             found.served[entry.exposed] = earlier.served
         return found
 
-    def _relayed(self, entry: Entry, *, listed: bool) -> Served:
+    def _relayed(self, entry: Entry, *, listed: bool, learn: Learn | None = None) -> Served:
         """Return the relay of an entry."""
         definition, own = self._definition, entry.own
-        relay = self._relay.of(entry)
+        relay = self._relay.of(entry, learn)
         is_named = entry.kind in ("tools", "prompts")
         scopes = definition.scopes.of(own) if is_named else definition.scopes_of_resource(own)
         if entry.kind == "tools":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from gateway.protocol.caller import Exchange
 from gateway.sealing.principal import Principal
@@ -32,6 +33,97 @@ class UpstreamCaller:
 
 NOBODY = UpstreamCaller()
 """The gateway itself, for requests that no caller makes."""
+
+
+OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
+"""Takes the method and the checked parameters of a progress notification or log message."""
+
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+class Requests(Protocol):
+    """Sends requests to one upstream; see `gateway.upstreams.stateless.StatelessClient`."""
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        requester: UpstreamCaller,
+        param_headers: Sequence[tuple[str, str]] = (),
+        on_notice: OnNotice | None = None,
+        wants_progress: bool = False,
+        log_level: str | None = None,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Send a request and return its result."""
+        ...
+
+
+class HttpResponse(Protocol):
+    """The head of a response, and its body to read once."""
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The header fields, names in lower case."""
+        ...
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            UpstreamFailure: it is larger than `limit` bytes, late or cut.
+        """
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Return the body piece by piece, as it arrives."""
+        ...
+
+
+class HttpClient(Protocol):
+    """Sends requests to one upstream."""
+
+    def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> AbstractAsyncContextManager[HttpResponse]:
+        """Send a request. Leaving the context before the end of the body closes the connection.
+
+        Args:
+            headers: header fields besides those of HTTP itself.
+            body: the body.
+            deadline: when the response must have ended, on the clock of the event loop.
+
+        Raises:
+            UpstreamFailure: there is no response; `sent` says whether the upstream may have got the request.
+        """
+        ...
+
+
+class RequestTrace(Protocol):
+    """The span of one request to an upstream."""
+
+    @property
+    def traceparent(self) -> str:
+        """The span, in the form of W3C Trace Context."""
+        ...
+
+    def end(self, outcome: str) -> None:
+        """End the span; `outcome` is that of `UpstreamTelemetry.request_ended`."""
+        ...
+
+
+class UpstreamTracing(Protocol):
+    """Makes spans of requests to upstreams; see `gateway.observability.tracing.Traces`."""
+
+    def upstream_request(self, upstream: str, method: str) -> RequestTrace | None:
+        """Begin the span of a request; None if it belongs to no call."""
+        ...
 
 
 class UpstreamTelemetry(Protocol):

@@ -404,7 +404,8 @@ class _EntryReader:
         if isinstance(value, dict) and "kind" not in value:
             place.wrong(f"has no kind; add it: {listed(kinds)}")
             return Credentials()
-        kind = read_choice(values.get("kind"), place.inside("kind"), kinds, "headers")
+        kind_at = place.inside("kind") if isinstance(value, dict) else place
+        kind = read_choice(values.get("kind"), kind_at, kinds, "headers")
         refuse_unknown(values, {"kind", *_CREDENTIAL_OPTIONS[kind]}, place)
         if kind != "headers" and any(name.lower() == "authorization" for name, _ in headers):
             self._place.inside("headers").wrong(

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,7 @@ from gateway.protocol.upstream.asking import (
 )
 from gateway.protocol.upstream.cleaning import with_clean_meta
 from gateway.protocol.upstream.entries import Entry, Kind
+from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import RELAYED, mirrored
 from gateway.protocol.upstream.results import Misshapen, rewrite_result
@@ -50,7 +51,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import Requests, UpstreamCaller, UpstreamTelemetry
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -80,28 +81,26 @@ _ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020,
 
 _LOGGED_CHARACTERS: Final = 200
 
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The description in the list of a caller of a name that no list had.
+
+    Attributes:
+        own: the upstream's own name.
+        param_headers: the arguments that are repeated in headers.
+        same_rules: whether the call was checked against the rules of this entry.
+    """
+
+    own: str
+    param_headers: tuple[ParamHeader, ...]
+    same_rules: bool
+
+
+Learn: TypeAlias = Callable[[Requester], Coroutine[Any, Any, Learned | None]]
+"""Looks a name up in the list of a caller. Returns None if it has no such name, or cannot be read now."""
+
 Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
-OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
-
-
-class Requests(Protocol):
-    """Sends requests to an upstream, within its limits."""
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        seconds: float,
-        max_bytes: int,
-    ) -> dict[str, Any]:
-        """Send a request and return its result; see `StatelessClient.request`."""
-        ...
 
 
 class UpstreamRelay:
@@ -109,7 +108,7 @@ class UpstreamRelay:
 
     Args:
         definition: what the operator wrote.
-        client: sends the requests.
+        client: sends the requests, within the limits of the upstream.
         credentials: has the tokens that tasks keep.
         telemetry: counts what fails and what is dropped.
         clock: seconds that never go back.
@@ -134,9 +133,14 @@ class UpstreamRelay:
         self.pause: Final = pause
         self.sessions: Final = NeedSessions(clock)
 
-    def of(self, entry: Entry) -> EntryRelay:
-        """Return the relay of an entry, for `RelayedTool`, `RelayedPrompt` or `RelayedResource`."""
-        return EntryRelay(self, _METHODS[entry.kind], entry.own, entry.param_headers)
+    def of(self, entry: Entry, learn: Learn | None = None) -> EntryRelay:
+        """Return the relay of an entry, for `RelayedTool`, `RelayedPrompt` or `RelayedResource`.
+
+        Args:
+            entry: the entry.
+            learn: finds out what the entry is, if no list has it and each caller has another list.
+        """
+        return EntryRelay(self, _METHODS[entry.kind], entry.own, entry.param_headers, learn)
 
     def failure(self, reason: Reason, *, sent: bool, detail: str = "") -> UpstreamFailure:
         """Return a failure that the relay itself has found, counted."""
@@ -152,9 +156,18 @@ class EntryRelay:
         method: how the upstream is asked for it.
         own: the upstream's name. Resources are asked for by the URI that the client sends.
         param_headers: the arguments that are repeated in headers.
+        learn: see `UpstreamRelay.of`.
     """
 
-    def __init__(self, relay: UpstreamRelay, method: str, own: str, param_headers: tuple[ParamHeader, ...]) -> None:
+    def __init__(
+        self,
+        relay: UpstreamRelay,
+        method: str,
+        own: str,
+        param_headers: tuple[ParamHeader, ...],
+        learn: Learn | None = None,
+    ) -> None:
+        self._learn = learn
         self._relay = relay
         self._method = method
         self._own = own
@@ -180,23 +193,40 @@ class EntryRelay:
             if uri is None:
                 raise ResourceNotFound(target)
             return _Leg(self._relay, _Request(self._method, target, uri, {"uri": uri}), requester, slot)
-        params: dict[str, Any] = {"name": self._own, "arguments": arguments}
-        headers = mirrored(self._param_headers, arguments) if self._param_headers else ()
-        return _Leg(self._relay, _Request(self._method, target, self._own, params, headers), requester, slot)
+        request = _Request(self._method, target, self._own, {"name": self._own, "arguments": arguments})
+        if slot.own is not None:
+            return _Leg(self._relay, request.of(slot.own, _headers_of(slot)), requester, slot)
+        learn = None if requester.in_task else self._learn
+        return _Leg(self._relay, request.of(self._own, self._param_headers), requester, slot, learn)
 
-    async def prepare_task(self, _served: Relayed, requester: Requester, journal: Journal) -> None:
+    async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """Keep in the journal the identity of the upstream and, if it needs one, the token of the caller.
 
         Raises:
             CannotContinue: there is no token for this caller.
         """
-        slot = self._slot(journal, requester)
+        slot = await self._named(self._slot(journal, requester), served, requester)
         try:
             token = await self._relay.credentials.token_to_keep(caller_of(requester, self._relay.definition))
         except UpstreamFailure as failure:
             self._relay.telemetry.failed(self.upstream, failure.reason)
             raise CannotContinue(texts.sentence_of(failure)) from failure
         journal.slot = msgspec.structs.replace(slot, token=token).to_map()
+
+    async def _named(self, slot: Slot, served: Relayed, requester: Requester) -> Slot:
+        """Return a slot with the upstream's name of a tool, where a worker could not tell it from ours.
+
+        Raises:
+            CannotContinue: the rules of the tool became known only now.
+        """
+        own, headers = self._own, self._param_headers
+        learned = None if self._learn is None else await self._learn(requester)
+        if learned is not None:
+            own, headers = _checked(learned, self.upstream, served.name), learned.param_headers
+        if own == upstream_name(self._relay.definition.prefix, served.name) and not headers:
+            return slot
+        paths = tuple((header.name, *header.path) for header in headers)
+        return msgspec.structs.replace(slot, own=own, param_headers=paths)
 
     def _slot(self, journal: Journal, requester: Requester) -> Slot:
         """Return where the call stands.
@@ -240,6 +270,27 @@ class _Request:
     params: Mapping[str, Any]
     param_headers: Sequence[tuple[str, str]] = ()
 
+    def of(self, own: str, compiled: Sequence[ParamHeader]) -> _Request:
+        """Return the same call of a tool or prompt that the upstream knows by this name."""
+        params = {**self.params, "name": own}
+        headers = mirrored(compiled, params["arguments"]) if compiled else ()
+        return replace(self, own=own, params=params, param_headers=headers)
+
+
+def _headers_of(slot: Slot) -> tuple[ParamHeader, ...]:
+    return tuple(ParamHeader(name, name.lower().encode(), tuple(path)) for name, *path in slot.param_headers)
+
+
+def _checked(learned: Learned, upstream: str, name: str) -> str:
+    """Return the upstream's own name of what was learned.
+
+    Raises:
+        CannotContinue: it has other rules than those that the call was checked against.
+    """
+    if not learned.same_rules:
+        raise CannotContinue(texts.known_only_now(upstream, name))
+    return learned.own
+
 
 class _Leg:
     """One leg of a call to an upstream.
@@ -249,9 +300,18 @@ class _Leg:
         request: what the upstream is asked for.
         requester: who asks.
         slot: where the call stands.
+        learn: see `UpstreamRelay.of`.
     """
 
-    def __init__(self, relay: UpstreamRelay, request: _Request, requester: Requester, slot: Slot) -> None:
+    def __init__(
+        self,
+        relay: UpstreamRelay,
+        request: _Request,
+        requester: Requester,
+        slot: Slot,
+        learn: Learn | None = None,
+    ) -> None:
+        self._learn = learn
         self._relay = relay
         self._request = request
         self._requester = requester
@@ -279,6 +339,8 @@ class _Leg:
     async def _run(self, leg: RelayLeg) -> dict[str, Any]:
         if self._slot.sent:
             raise CannotContinue(texts.lost(self._name))
+        if self._learn is not None:
+            await self._find_out(self._learn)
         if self._relay.sessions.has(self._requester.principal, self._request.method, self._request.own):
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
@@ -293,6 +355,14 @@ class _Leg:
                 await self._relay.pause(pause)
         leg.shed_bare()
         raise CannotContinue(texts.never_ready(self._name))
+
+    async def _find_out(self, learn: Learn) -> None:
+        """Ask for what the caller's list has under the name of the call."""
+        self._requester.step_aside()
+        learned = await learn(self._requester)
+        if learned is not None:
+            own = _checked(learned, self._name, self._request.target)
+            self._request = self._request.of(own, learned.param_headers)
 
     def _questions(self) -> dict[str, Question]:
         """Return what the upstream asked last, by the keys that our clients see."""
@@ -338,7 +408,7 @@ class _Leg:
         while True:
             began = self._relay.clock()
             try:
-                return await self._relay.client.request(
+                result = await self._relay.client.request(
                     self._request.method,
                     params,
                     requester=self._caller(),
@@ -350,14 +420,20 @@ class _Leg:
                     max_bytes=definition.max_result_bytes,
                 )
             except Overloaded:
+                began = self._relay.clock()  # the upstream did not work while the request waited for a place
                 if not leg.in_task or self._busy_pauses == MAX_BUSY_PAUSES:
                     raise
                 self._busy_pauses += 1
+            else:
+                return result
             finally:
-                self._spend(self._relay.clock() - began)
+                self._spend(leg, began)
             await self._relay.pause(BUSY_PAUSE_SECONDS)
 
-    def _spend(self, seconds: float) -> None:
+    def _spend(self, leg: RelayLeg, began: float) -> None:
+        """Count the time since then as time that the upstream worked."""
+        seconds = self._relay.clock() - began
+        leg.away_seconds += seconds
         self._slot = msgspec.structs.replace(self._slot, spent_ms=self._slot.spent_ms + round(seconds * 1000))
 
     def _caller(self) -> UpstreamCaller:

@@ -28,6 +28,8 @@ class Slot(msgspec.Struct, frozen=True):
         spent_ms: how long the upstream has worked so far, in milliseconds.
         sent: whether a request was about to be sent whose outcome nobody has recorded. Only tasks record this.
         token: the token for the upstream that a task keeps, or None.
+        own: the upstream's name of a tool, if a worker may be unable to find it out; else None.
+        param_headers: the names of its `Mcp-Param-*` headers, each followed by the path of the argument.
     """
 
     identity: bytes
@@ -37,6 +39,8 @@ class Slot(msgspec.Struct, frozen=True):
     spent_ms: int = 0
     sent: bool = False
     token: str | None = None
+    own: str | None = None
+    param_headers: tuple[tuple[str, ...], ...] = ()
 
     def __repr__(self) -> str:
         """Return a text without the token, the state and the questions."""
@@ -61,6 +65,10 @@ class Slot(msgspec.Struct, frozen=True):
             slot["sent"] = True
         if self.token is not None:
             slot["token"] = self.token
+        if self.own is not None:
+            slot["own"] = self.own
+        if self.param_headers:
+            slot["headers"] = [list(header) for header in self.param_headers]
         return slot
 
     @classmethod
@@ -81,6 +89,8 @@ class Slot(msgspec.Struct, frozen=True):
                 spent_ms=_typed(slot.get("spent", 0), int),
                 sent=_typed(slot.get("sent", False), bool),
                 token=_typed(slot["token"], str) if "token" in slot else None,
+                own=_typed(slot["own"], str) if "own" in slot else None,
+                param_headers=tuple(tuple(_typed(part, str) for part in header) for header in slot.get("headers", ())),
             )
         except (KeyError, TypeError) as error:
             raise MalformedSlot(str(error)) from None

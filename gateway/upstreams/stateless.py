@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -35,7 +34,17 @@ from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import NOBODY, UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import (
+    NOBODY,
+    HttpClient,
+    HttpResponse,
+    OnNotice,
+    RawHeaders,
+    UpstreamCaller,
+    UpstreamTelemetry,
+    UpstreamTracing,
+)
+from gateway.upstreams.statuses import may_have_error, meaning_of
 
 ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may ask something ("Multi Round-Trip Requests")."""
@@ -60,6 +69,8 @@ MAX_CHANGE_BYTES: Final = 64 * 1024
 ACKNOWLEDGED_SECONDS: Final = 10.0
 """How long a stream of changes may take to open."""
 
+_ACTING: Final = "tools/call"
+"""The method whose requests may have effects. Others can be sent again."""
 _LISTEN: Final = "subscriptions/listen"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _CANCELLED: Final = "cancelled"
@@ -69,69 +80,10 @@ _EVENTS: Final = "text/event-stream"
 _KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 
 _OK: Final = 200
-_REDIRECTS: Final = 300
-_CLIENT_ERRORS: Final = 400
-_NOT_FOUND: Final = 404
 _SERVER_ERRORS: Final = 500
-_UNAVAILABLE: Final = 503
-_REFUSED: Final[Mapping[int, Reason]] = {
-    401: Reason.UNAUTHORIZED,
-    403: Reason.FORBIDDEN,
-    429: Reason.BUSY,
-    _UNAVAILABLE: Reason.SERVER_ERROR,
-}
-"""Statuses that decide alone: the upstream has done nothing. Their bodies are not read."""
-_NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
-"""Further statuses with which a server says that it has not looked at the request."""
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
 
-RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 T = TypeVar("T")
-
-OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
-
-
-class HttpResponse(Protocol):
-    """The head of a response, and its body to read once."""
-
-    @property
-    def status(self) -> int:
-        """The status code."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The header fields, names in lower case."""
-        ...
-
-    async def body(self, limit: int) -> bytes:
-        """Return the whole body.
-
-        Raises:
-            UpstreamFailure: it is larger than `limit` bytes, late or cut.
-        """
-        ...
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Return the body piece by piece, as it arrives."""
-        ...
-
-
-class HttpClient(Protocol):
-    """Sends requests to one upstream."""
-
-    def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> AbstractAsyncContextManager[HttpResponse]:
-        """Send a request. Leaving the context before the end of the body closes the connection.
-
-        Args:
-            headers: header fields besides those of HTTP itself.
-            body: the body.
-            deadline: when the response must have ended, on the clock of the event loop.
-
-        Raises:
-            UpstreamFailure: there is no response; `sent` says whether the upstream may have got the request.
-        """
-        ...
 
 
 class _Hearing(msgspec.Struct, frozen=True):
@@ -168,10 +120,6 @@ class _Job(msgspec.Struct, frozen=True):
         return f"_Job({self.request_id}, {self.method!r})"
 
 
-def _no_trace() -> None:
-    return None
-
-
 class StatelessClient:
     """Sends requests to one upstream, and reads its answers strictly.
 
@@ -181,7 +129,7 @@ class StatelessClient:
         credentials: what proves who asks.
         telemetry: counts how requests end.
         client_info: the `Implementation` of the gateway.
-        traceparent: returns the current span (W3C "Trace Context"), or None.
+        tracing: makes a span for each request, which the upstream can join; None makes none.
         clock: measures how long requests take.
 
     Not thread-safe: it belongs to one event loop.
@@ -195,7 +143,7 @@ class StatelessClient:
         telemetry: UpstreamTelemetry,
         *,
         client_info: Mapping[str, Any],
-        traceparent: Callable[[], str | None] = _no_trace,
+        tracing: UpstreamTracing | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._upstream = upstream
@@ -203,7 +151,7 @@ class StatelessClient:
         self._credentials = credentials
         self._telemetry = telemetry
         self._client_info = client_info
-        self._traceparent = traceparent
+        self._tracing = tracing
         self._clock = clock
         self._ids = itertools.count(1)
 
@@ -241,10 +189,20 @@ class StatelessClient:
             UpstreamFailure: there is no valid answer.
         """
         hearing = _Hearing(on_notice, wants_progress, log_level)
-        job = self._job(method, params, requester, hearing, param_headers, seconds=seconds, max_bytes=max_bytes)
         began = self._clock()
         outcome = _CANCELLED
+        trace = None if self._tracing is None else self._tracing.upstream_request(self._upstream, method)
         try:
+            job = self._job(
+                method,
+                params,
+                requester,
+                hearing,
+                param_headers,
+                seconds=seconds,
+                max_bytes=max_bytes,
+                traceparent=None if trace is None else trace.traceparent,
+            )
             result = await self._send(job)
         except UpstreamError:
             outcome = "error"
@@ -260,6 +218,8 @@ class StatelessClient:
             return result.value
         finally:
             self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)
+            if trace is not None:
+                trace.end(outcome)
 
     @contextlib.asynccontextmanager
     async def listen(
@@ -314,16 +274,16 @@ class StatelessClient:
         *,
         seconds: float,
         max_bytes: int,
+        traceparent: str | None = None,
     ) -> _Job:
         request_id = next(self._ids)
-        trace = self._traceparent()
         capabilities = relayed_capabilities(caller.capabilities)
         token = request_id if hearing.progress else None
-        envelope = Envelope(self._client_info, capabilities, token, hearing.log_level, trace)
+        envelope = Envelope(self._client_info, capabilities, token, hearing.log_level, traceparent)
         return _Job(
             request_id,
             method,
-            request_headers(method, params, param_headers, trace),
+            request_headers(method, params, param_headers, traceparent),
             encode_request(request_id, method, params, envelope),
             caller,
             asyncio.get_running_loop().time() + seconds,
@@ -373,25 +333,18 @@ class StatelessClient:
 
         Servers send most JSON-RPC errors with such a status ("Streamable HTTP"), so a valid one counts.
         """
-        status = response.status
-        if _REDIRECTS <= status < _CLIENT_ERRORS:
-            return self._failure(Reason.REDIRECT, f"HTTP {status}", sent=False)
-        if status in _REFUSED:
-            return self._failure(_REFUSED[status], f"HTTP {status}", sent=False)
-        if status >= _CLIENT_ERRORS:
+        if may_have_error(response.status):
             error = await self._error_in(response, job)
             if error is not None:
                 return self._error(error)
-        if status == _NOT_FOUND:
-            return self._failure(Reason.NOT_FOUND, f"HTTP {status}", sent=False)
-        if status >= _SERVER_ERRORS:
-            return self._failure(Reason.SERVER_ERROR, f"HTTP {status}")
+        is_call = job.method == _ACTING
+        meaning = meaning_of(response.status, acts=is_call and "retry-after" not in response.headers)
         return UpstreamFailure(
             self._upstream,
-            Reason.MALFORMED,
-            sent=status not in _NOT_PROCESSED,
-            detail=f"HTTP {status}",
-            of_request=status >= _CLIENT_ERRORS,
+            meaning.reason,
+            sent=meaning.sent,
+            detail=meaning.detail,
+            of_request=meaning.reason is Reason.MALFORMED and may_have_error(response.status),
         )
 
     async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:

@@ -33,6 +33,7 @@ Listen: TypeAlias = Callable[[dict[str, Any]], AbstractAsyncContextManager[Notic
 
 _LISTS: Final = ("tools", "prompts", "resources")
 _LIST_CHANGED: Final = frozenset(f"notifications/{name}/list_changed" for name in _LISTS)
+_RESOURCES: Final = "resourceSubscriptions"
 _UPDATED: Final = "notifications/resources/updated"
 
 
@@ -68,6 +69,7 @@ class Subscriptions:
         self._look_again = asyncio.Event()
         self._streams: set[asyncio.Task[None]] = set()
         self._has_missed = False
+        self._is_rejected = False
         self.is_listening = False
 
     def discovered(self, discovered: Discovered) -> None:
@@ -113,13 +115,17 @@ class Subscriptions:
                     await self._look_again.wait()
                 elif current is None or current.wanted != wanted:
                     newer = await self._open(wanted)
-                    if newer is None:
-                        await self._rest(pause)
-                        pause = min(2 * pause, LONGEST_RETRY_SECONDS)
-                    else:
+                    is_refused = newer is None
+                    if self._is_rejected and current is None:
+                        newer = await self._open_for_lists(wanted)
+                    if newer is not None:
                         current, opened_at = await self._replace(current, newer), loop.time()
                         self.is_listening = True
                         self._catch_up()
+                    if is_refused:
+                        self._has_missed = self._has_missed or newer is not None  # changes of resources
+                        await self._rest(pause)
+                        pause = min(2 * pause, LONGEST_RETRY_SECONDS)
                 else:
                     await self._news(current)
         finally:
@@ -133,12 +139,13 @@ class Subscriptions:
         offers = self._discovered.offers
         wanted: dict[str, Any] = {f"{name}ListChanged": True for name in _LISTS if offers(name, "listChanged")}
         if self._uris and offers("resources", "subscribe"):
-            wanted["resourceSubscriptions"] = sorted(self._uris)[:MAX_URIS]
+            wanted[_RESOURCES] = sorted(self._uris)[:MAX_URIS]
         return wanted
 
     async def _open(self, wanted: dict[str, Any]) -> _Stream | None:
         """Open a stream; return None if the upstream does not acknowledge it."""
         opened = asyncio.Event()
+        self._is_rejected = False
         task = asyncio.create_task(self._receive(wanted, opened))
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
@@ -148,6 +155,11 @@ class Subscriptions:
         finally:
             waiting.cancel()
         return _Stream(wanted, task) if opened.is_set() else None
+
+    async def _open_for_lists(self, wanted: dict[str, Any]) -> _Stream | None:
+        """Open a stream without resources: an upstream may refuse one that a client has named."""
+        lists = {name: value for name, value in wanted.items() if name != _RESOURCES}
+        return await self._open(lists) if lists and lists != wanted else None
 
     async def _replace(self, older: _Stream | None, newer: _Stream | None) -> _Stream | None:
         if older is not None:
@@ -162,6 +174,7 @@ class Subscriptions:
                 async for method, params in notices:
                     self._take(method, params)
         except (UpstreamFailure, UpstreamError) as failure:
+            self._is_rejected = isinstance(failure, UpstreamError) and not opened.is_set()
             log.debug("stream of changes ended", extra={"upstream": self._upstream, "reason": str(failure)})
 
     def _take(self, method: str, params: dict[str, Any]) -> None:

@@ -178,7 +178,9 @@ class Catalogue:
                 parts.append(shared)
                 continue
             own = share.entries(kind)
-            visible = {key: each for key, each in entries.items() if key in own or key not in taken}
+            visible = {
+                key: each for key, each in entries.items() if key in own or (key not in taken and share.owns(kind, key))
+            }
             taken.update(visible)
             parts.append(_Entries(share.part.name, visible, self._entry))
         listed = _List(parts, is_private=True)

@@ -84,14 +84,27 @@ def test_local_names_win_and_earlier_parts_win_over_later_ones() -> None:
     flat = part("flat", ["a", "x__b"], prefix="")
     registry = local("a").arranged([flat, part("x", "bc")])
     assert upstream_of(registry.tools["a"]) == ""
-    assert upstream_of(registry.tools["x__b"]) == "flat"
+    assert upstream_of(registry.tools["x__b"]) == "x"
     assert upstream_of(registry.tools["x__c"]) == "x"
     assert Hidden("flat", "tools", "a") in registry.hidden
-    assert Hidden("x", "tools", "x__b") in registry.hidden
-    assert {(each.part, each.kind) for each in registry.hidden} == {
-        *(("flat", kind) for kind in KINDS),
-        *(("x", kind) for kind in ("tools", "prompts")),
+    assert Hidden("flat", "tools", "x__b") in registry.hidden
+    assert {(each.part, each.kind) for each in registry.hidden} == {("flat", kind) for kind in KINDS}
+
+
+def test_a_part_without_prefix_has_no_name_of_another_one_even_while_that_one_is_not_listed() -> None:
+    names = {"tools": "one__pay", "prompts": "one__pay", "resources": "ONE+docs://a", "templates": "ui://one.a/{b}"}
+    served = {
+        "tools": {names["tools"]: relayed_tool("flat", names["tools"])},
+        "resources": {names["resources"]: relayed_resource("flat", names["resources"])},
+        "templates": {names["templates"]: relayed_resource("flat", names["templates"])},
     }
+    flat = Part("flat", "", **served)  # type: ignore[arg-type]
+    registry = local("a").arranged([flat, part("one", finder=Unlisted("one"))])
+    assert {entry.kind for entry in registry.hidden} == served.keys()
+    assert upstream_of(registry.find_tool("one__pay")) == "one"
+    assert found_by(registry, "one+docs://a") == ("one", "one+docs://a")
+    assert not registry.shares[1].owns("prompts", names["prompts"])
+    assert upstream_of(registry.arranged([flat]).find_tool("one__pay")) == "flat"
 
 
 def test_what_was_hidden_is_served_once_nothing_hides_it() -> None:
@@ -172,9 +185,9 @@ def test_a_hidden_template_matches_nothing() -> None:
     shown, hidden = (relayed_resource(name, "one+docs://{name}") for name in ("flat", "one"))
     flat = Part("flat", "", templates={shown.uri: shown})
     registry = local("a").arranged([flat, Part("one", "one", templates={hidden.uri: hidden})])
-    assert list(registry.shares[2].entries("templates")) == []
-    assert found_by(registry, "one+docs://x") is None
-    assert found_by(registry.arranged(registry.parts[1:]), "one+docs://x") == ("one", hidden.uri)
+    assert list(registry.shares[1].entries("templates")) == []
+    assert found_by(registry, "one+docs://x") == ("one", hidden.uri)
+    assert found_by(registry.arranged(registry.parts[:1]), "one+docs://x") == ("flat", shown.uri)
 
 
 def test_continuing_a_call_needs_the_scopes_of_what_is_served_now() -> None:

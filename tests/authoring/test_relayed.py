@@ -15,7 +15,6 @@ from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.protocol.param_headers import InvalidParamHeader
-from gateway.protocol.reserved_meta import is_reserved
 
 JOURNAL = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
 
@@ -130,26 +129,6 @@ def test_caching_hints_of_another_servers_resource_are_ours() -> None:
 @pytest.mark.parametrize("meta", [None, 7, [], {}, {"io.modelcontextprotocol/x": 1}])
 def test_a_meta_with_nothing_to_pass_on_is_left_out(meta: Any) -> None:
     assert RelayedTool(Quiet(), TOOL).whole_result({"content": [], "_meta": meta}, "", JOURNAL) == {"content": []}
-
-
-@pytest.mark.parametrize(
-    ("name", "reserved"),
-    [
-        ("io.modelcontextprotocol/x", True),
-        ("dev.mcp/x", True),
-        ("org.modelcontextprotocol.api/x", True),
-        ("com.mcp.tools/", True),
-        ("IO.ModelContextProtocol/x", True),
-        ("dev.sealedgateway/more", True),
-        ("com.example.mcp/x", False),
-        ("mcp/x", False),
-        ("io.modelcontextprotocol", False),
-        ("progressToken", False),
-        ("", False),
-    ],
-)
-def test_the_second_label_of_a_prefix_reserves_a_name(name: str, reserved: bool) -> None:
-    assert is_reserved(name) is reserved
 
 
 @given(st.dictionaries(st.text(max_size=20), st.integers()))

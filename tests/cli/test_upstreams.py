@@ -64,7 +64,7 @@ def test_the_list_names_what_is_served_and_why_something_is_not(tmp_path: Path, 
     text, code = show(terminal.settings, as_json=False)
     lines = text.splitlines()
     assert code == 1
-    assert lines[1] == f"bugs      ok           1 tool from {upstream.url}"
+    assert lines[1] == f"bugs      ok           1 tool from {upstream.url} (http, stateless)"
     assert lines[2].startswith("down      unreachable  unreachable: ")
     assert lines[3].startswith("time      not served   the gateway does not run commands yet")
     assert lines[5:] == ["TOOL        DESCRIPTION", "bugs__echo  The upstream's echo"]

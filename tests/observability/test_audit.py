@@ -52,10 +52,23 @@ def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_cal
     ]
 
 
-@pytest.mark.parametrize(("as_json", "told"), [(True, b',"upstream":"bugs","flow"'), (False, b" upstream=bugs flow=")])
-def test_the_line_for_a_leg_of_a_relay_names_the_other_server(as_json: bool, told: bytes) -> None:
+@pytest.mark.parametrize(
+    ("as_json", "told"),
+    [(True, b',"upstream":"bugs","upstream_ms":8.000,"flow"'), (False, b" upstream=bugs upstream_ms=8.000 flow=")],
+)
+def test_the_line_for_a_leg_of_a_relay_names_the_other_server_and_its_time(as_json: bool, told: bytes) -> None:
     audit, lines = make(as_json=as_json)
-    audit.leg(BOB, "tools/call", "x", flow="f" * 32, leg=1, outcome="completed", seconds=0.01, upstream="bugs")
+    audit.leg(
+        BOB,
+        "tools/call",
+        "x",
+        flow="f" * 32,
+        leg=1,
+        outcome="completed",
+        seconds=0.01,
+        upstream="bugs",
+        away_seconds=0.008,
+    )
     audit.leg(BOB, "tools/call", "x", flow="f" * 32, leg=1, outcome="completed", seconds=0.01)
     relayed, own = lines
     assert told in relayed

@@ -90,7 +90,7 @@ async def test_a_local_tool_hides_an_upstreams_and_the_operator_is_told_once(
             await until(lambda: names(services) == ["one__echo", "one__act"])
             assert not services.wires.dispatcher.registry.tools["one__echo"].upstream
             services.wires.arrange(upstreams.parts)
-    told = [record for record in caplog.records if "an earlier one has its name" in record.getMessage()]
+    told = [record for record in caplog.records if "another one has its name" in record.getMessage()]
     assert len(told) == 1
 
 

@@ -77,7 +77,7 @@ class WorkerServices:
             return None
         from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most workers have no upstreams
 
-        return ServedUpstreams(self.settings, telemetry.registry)
+        return ServedUpstreams(self.settings, telemetry.registry, tracing=self.tracing)
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
         """Yield the watcher of the seal keys' file, if they come from a file."""

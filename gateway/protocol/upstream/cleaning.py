@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gateway.protocol.reserved_meta import is_reserved, without_reserved
 from gateway.protocol.upstream.uris import own_uri
 from gateway.protocol.versions import META_SERVER_INFO
 
@@ -18,9 +19,6 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE_BREAKS: Final = re.compile(r"\r\n?")
 _BLANKS: Final = re.compile(r"[\t\n\r]+")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
-
-_RESERVED_LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
-_RESERVED_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 
 _APP: Final = "ui"
 _APP_PAGE: Final = "resourceUri"
@@ -62,18 +60,6 @@ def without_surrogates_inside(value: Any) -> Any:
     return value
 
 
-def is_reserved(name: str) -> bool:
-    """Return whether the protocol reserves a name in `_meta` (MCP "Basic", `_meta`).
-
-    The prefixes of 2026-07-28 have `modelcontextprotocol` or `mcp` as their second label. Earlier revisions also
-    reserved them as the first one.
-    """
-    prefix, slash, _ = name.partition("/")
-    if not slash:
-        return name in _RESERVED_NAMES
-    return not _RESERVED_LABELS.isdisjoint(prefix.lower().split(".")[:2])
-
-
 def oversteps(holder: Mapping[str, Any]) -> bool:
     """Return whether the `_meta` of an object has reserved names, apart from the one that every server writes."""
     meta = holder.get("_meta")
@@ -82,11 +68,6 @@ def oversteps(holder: Mapping[str, Any]) -> bool:
 
 def _oversteps(name: str) -> bool:
     return name != META_SERVER_INFO and is_reserved(name)
-
-
-def without_reserved(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of `_meta` that may be passed on, in either direction."""
-    return {name: value for name, value in meta.items() if not is_reserved(name)}
 
 
 def drop_reserved(holder: dict[str, Any]) -> None:

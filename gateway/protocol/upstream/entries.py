@@ -35,7 +35,7 @@ MAX_ENTRY_BYTES: Final = 256 * 1024
 MAX_ENTRY_DEPTH: Final = 64
 MAX_PROMPT_ARGUMENTS: Final = 256
 
-_IDENTITY: Final[Mapping[Kind, str]] = {
+IDENTITY: Final[Mapping[Kind, str]] = {
     "tools": "name",
     "prompts": "name",
     "resources": "uri",
@@ -101,10 +101,10 @@ def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:
     if not isinstance(raw, dict):
         return Dropped(kind, "", "is not an object")
     try:
-        own = _own(raw, _IDENTITY[kind])
+        own = _own(raw, IDENTITY[kind])
         return _CLEANERS[kind](prefix, own, _common(prefix, _bounded(raw)))
     except _Unusable as reason:
-        name = raw.get(_IDENTITY[kind])
+        name = raw.get(IDENTITY[kind])
         return Dropped(kind, _shortened(name) if isinstance(name, str) else "", str(reason))
 
 

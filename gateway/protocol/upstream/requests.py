@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,8 @@ from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, suppor
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.param_headers import ParamHeader
+from gateway.protocol.reserved_meta import without_reserved
 from gateway.protocol.strict_json import encode
-from gateway.protocol.upstream.cleaning import without_reserved
 from gateway.protocol.versions import (
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
@@ -68,13 +68,21 @@ class Envelope(msgspec.Struct, frozen=True):
 
 def relayed_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client declared, reduced to what the gateway can pass on to it (`RELAYED`)."""
-    reduced: dict[str, Any] = {}
-    for path in RELAYED:
-        if supports(declared, path):
-            node = reduced
-            for name in path:
-                node = node.setdefault(name, {})
-    return reduced
+    return _declaring(path for path in RELAYED if supports(declared, path))
+
+
+def all_relayed_capabilities() -> dict[str, Any]:
+    """Return everything that the gateway can pass on. Servers hide tools from clients that lack a capability."""
+    return _declaring(RELAYED)
+
+
+def _declaring(paths: Iterable[CapabilityPath]) -> dict[str, Any]:
+    capabilities: dict[str, Any] = {}
+    for path in paths:
+        node = capabilities
+        for name in path:
+            node = node.setdefault(name, {})
+    return capabilities
 
 
 def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any], envelope: Envelope) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import Prompt, Resource, ResourceTemplate, Tool
 
-from gateway.protocol.upstream.cleaning import clean_line, clean_text, clipped, is_reserved
+from gateway.protocol.upstream.cleaning import clean_line, clean_text, clipped
 from gateway.protocol.upstream.entries import (
     MAX_DESCRIPTION_BYTES,
     MAX_ENTRY_DEPTH,
@@ -233,13 +233,3 @@ def test_a_clipped_text_is_a_start_of_the_text_within_the_limit(text: str, limit
     start = clipped(text, limit)
     assert text.startswith(start)
     assert len(start.encode()) <= limit
-
-
-@pytest.mark.parametrize("name", ["io.modelcontextprotocol/x", "MCP.dev/x", "dev.mcp/", "progressToken", "baggage"])
-def test_names_of_the_protocol_are_reserved(name: str) -> None:
-    assert is_reserved(name)
-
-
-@pytest.mark.parametrize("name", ["a", "com.example.mcp/x", "mcp", "example.com/mcp", "ui", "ui/resourceUri"])
-def test_other_names_are_not_reserved(name: str) -> None:
-    assert not is_reserved(name)

@@ -161,9 +161,26 @@ async def test_an_error_of_the_upstream_is_raised_as_it_came(hostiles_client: As
     assert hostiles_client.counted.reasons == []
 
 
+class Tracing:
+    """Satisfies `UpstreamTracing`, and notes each span that has ended."""
+
+    traceparent = "00-aa-bb-01"
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, str]] = []
+
+    def upstream_request(self, upstream: str, method: str) -> Tracing:
+        self._begun = (upstream, method)
+        return self
+
+    def end(self, outcome: str) -> None:
+        self.spans.append((*self._begun, outcome))
+
+
 async def test_a_request_is_complete_in_itself(shop: Shop) -> None:
     declared: dict[str, Any] = {"elicitation": {}, "experimental": {"x": {}}}
-    async with asking(shop.server.url, traceparent=lambda: "00-aa-bb-01") as client:
+    tracing = Tracing()
+    async with asking(shop.server.url, tracing=tracing) as client:
         await client.call("écho", requester=UpstreamCaller(capabilities=declared), param_headers=[("Mcp-Param-A", "ü")])
 
     message, exchange = shop.messages[0], shop.exchanges[0]
@@ -177,6 +194,7 @@ async def test_a_request_is_complete_in_itself(shop: Shop) -> None:
     assert exchange.header("mcp-name") == "=?base64?w6ljaG8=?="
     assert exchange.header("mcp-param-a") == "=?base64?w7w=?="
     assert exchange.header("traceparent") == "00-aa-bb-01"
+    assert tracing.spans == [("shop", "tools/call", "completed")]
     assert exchange.header("authorization") is None
     assert len({name for name, _ in exchange.headers}) == len(exchange.headers)
 
@@ -279,7 +297,7 @@ async def test_cancelling_a_request_closes_its_connection(shop: Shop, client: As
 
 async def test_503_is_tried_once_more_and_its_connection_is_free_by_then(shop: Shop) -> None:
     async def unavailable(exchange: Exchange, _message: Any) -> None:
-        exchange.head(503, [("content-length", "10")])
+        exchange.head(503, [("content-length", "10"), ("retry-after", "1")])
         await asyncio.Event().wait()
 
     shop.answers = [unavailable, fine]
@@ -290,6 +308,16 @@ async def test_503_is_tried_once_more_and_its_connection_is_free_by_then(shop: S
     assert len(shop.messages) == 2
     assert shop.messages[0] == shop.messages[1]
     assert client.counted.ended == [("tools/call", "completed")]
+
+
+async def test_503_of_a_proxy_does_not_make_a_tool_run_twice(shop: Shop, client: Asking) -> None:
+    text = b"upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+    shop.answers = [lambda exchange, message: bytes_of(text, 503)(exchange, message["id"]), fine]
+
+    failure = await failure_of(client)
+
+    assert (failure.reason, failure.sent) == (Reason.SERVER_ERROR, True)
+    assert len(shop.messages) == 1
 
 
 async def test_an_encoding_that_was_not_asked_for_is_refused(shop: Shop, client: Asking) -> None:

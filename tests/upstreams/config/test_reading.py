@@ -263,9 +263,10 @@ def test_a_mistake_is_one_line_with_its_upstream_and_key(entry: dict[str, Any], 
 @pytest.mark.parametrize(
     ("credentials", "line"),
     [
-        ("password", "gateway.credentials.kind: 'password' is not valid; use none, headers, "),
+        ("password", "gateway.credentials: 'password' is not valid; use none, headers, "),
         ({}, "gateway.credentials: has no kind; add it: none, headers, client_credentials or token_exchange"),
         ("token_exchange", "gateway.credentials: token_exchange has no audience and no resource"),
+        ({"kind": "password"}, "gateway.credentials.kind: 'password' is not valid; use none, headers, "),
         ({"kind": "headers", "scope": "x"}, "gateway.credentials.scope: not an option; "),
         (
             {

@@ -86,6 +86,7 @@ class FakeUpstream:
         self.asked: list[tuple[str, UpstreamCaller]] = []
         self.results: dict[str, Any] = {}
         self.params: list[Mapping[str, Any]] = []
+        self.options: list[Mapping[str, Any]] = []
         self.streams: dict[asyncio.Queue[tuple[str, dict[str, Any]]], Mapping[str, Any]] = {}
         self.moved = asyncio.Condition()
         self.is_closed = False
@@ -101,8 +102,9 @@ class FakeUpstream:
         return sum(asked == method for asked, _ in self.asked)
 
     async def request(
-        self, method: str, params: Mapping[str, Any], *, requester: UpstreamCaller, **_options: Any
+        self, method: str, params: Mapping[str, Any], *, requester: UpstreamCaller, **options: Any
     ) -> dict[str, Any]:
+        self.options.append(options)
         self.asked.append((method, requester))
         self.params.append(params)
         await self.gate.wait()

@@ -137,6 +137,16 @@ async def test_lists_are_bounded_and_the_one_used_longest_ago_is_forgotten(
     assert callers.upstream.count("tools/list") == before + 1
 
 
+async def test_large_lists_of_many_callers_are_not_all_kept(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller_lists, "MAX_BYTES", 3_500)
+    callers.upstream.by_caller = lambda caller: [tool(caller.headers["x-token"], description="x" * 1_000)]
+    for number in range(5):
+        await callers.names(ADA, str(number))
+        await callers.names(ADA, str(number))
+    assert len(callers.lists._kept) == 3
+    assert callers.upstream.count("tools/list") == 5
+
+
 async def test_a_tool_that_one_caller_sees_is_found_with_all_that_its_entry_says(callers: Callers) -> None:
     await callers.names(ADA)
     finder = callers.live.live.part.finder

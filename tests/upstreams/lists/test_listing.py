@@ -42,7 +42,7 @@ def always(answer: Callable[[str], Mapping[str, Any]]) -> listing.Ask:
 
 
 async def test_every_page_is_read_in_the_order_of_the_upstream() -> None:
-    entries, _ = await read_list("bugs", answering(pages(3, 2, 4)), "tools")
+    entries, _, _ = await read_list("bugs", answering(pages(3, 2, 4)), "tools")
     assert [entry["name"] for entry in entries] == [f"tool{number}" for number in range(9)]
 
 
@@ -62,7 +62,7 @@ async def test_pages_that_never_end_are_refused() -> None:
 
 
 async def test_as_many_pages_as_allowed_are_read() -> None:
-    entries, _ = await read_list("bugs", answering(pages(*[1] * listing.MAX_PAGES)), "tools")
+    entries, _, _ = await read_list("bugs", answering(pages(*[1] * listing.MAX_PAGES)), "tools")
     assert len(entries) == listing.MAX_PAGES
 
 
@@ -106,7 +106,7 @@ async def test_resources_without_a_method_for_templates_have_none() -> None:
 
     listed = await read_all("bugs", always(answer), Discovered({"resources": {}}))
     assert [entry["uri"] for entry in listed.lists["resources"]] == ["memo://a"]
-    assert listed.lists["resourceTemplates"] == ()
+    assert listed.lists["templates"] == ()
 
 
 async def test_the_shortest_time_to_live_counts_and_none_says_nothing() -> None:
@@ -178,7 +178,7 @@ async def test_any_answer_is_read_or_refused_as_a_failure(made: list[dict[str, A
         return next(remaining, {"tools": []})
 
     try:
-        entries, ttl = await read_list("bugs", ask, "tools")
+        entries, ttl, _ = await read_list("bugs", ask, "tools")
     except UpstreamFailure:
         return
     names = [entry["name"] for entry in entries]

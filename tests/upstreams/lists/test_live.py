@@ -37,6 +37,16 @@ async def test_lists_are_read_at_the_start(upstream: FakeUpstream) -> None:
     assert served.telemetry.entries == {"bugs": 2}
 
 
+async def test_listening_takes_no_connection_that_calls_need(upstream: FakeUpstream) -> None:
+    served = Served(definition_of(max_connections=live.CONNECTIONS_TO_LISTEN - 1), upstream)
+    async with served.running():
+        await served.next_part()
+        served.live.watch("bugs+memo://a")
+        await asyncio.sleep(0.02)
+        assert not upstream.streams
+        served.live.unwatch("bugs+memo://a")
+
+
 async def test_many_announced_changes_are_read_once_and_served_once(
     upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +135,7 @@ async def test_a_server_that_needs_a_session_is_not_served_and_the_log_says_so_o
     async with served.running():
         await until(lambda: served.telemetry.refreshes[False] >= 3)
     assert served.parts.empty()
-    assert sum("in sessions" in record.getMessage() for record in caplog.records) == 1
+    assert sum("without a session" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from gateway.authoring.parts import Part
 from gateway.authoring.relayed import RelayedResource, RelayedTool, Requester
 from gateway.errors import InternalError, RpcError
+from gateway.protocol.upstream.names import exposed_name
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.credentials import credentials_of
@@ -22,6 +23,7 @@ from gateway.upstreams.part import PartMaker
 from gateway.upstreams.pins import tool_digest
 from gateway.upstreams.relay import UpstreamRelay
 from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
+from tests.upstreams.relay.calling import Call
 
 
 class Making:
@@ -94,7 +96,7 @@ async def test_options_by_glob_reach_the_relays() -> None:
 async def test_a_resource_needs_the_scopes_of_its_own_uri_even_if_a_template_covers_it() -> None:
     scopes = Scopes((("memo://secret/*", frozenset({"secret"})),))
     making = Making(definition_of(scopes=scopes))
-    part = await making.part(resourceTemplates=({"uriTemplate": "memo://{area}/{id}", "name": "memo"},))
+    part = await making.part(templates=({"uriTemplate": "memo://{area}/{id}", "name": "memo"},))
     (template,) = part.templates.values()
     assert isinstance(template, RelayedResource)
     assert template.template is None, "so that every URI is judged by itself"
@@ -211,3 +213,61 @@ async def test_a_pinned_tool_that_has_changed_in_the_list_of_a_caller_cannot_be_
     assert making.maker.find("tools", "bugs__search") is not None
     assert list(await making.maker.entries("tools", (tool("search", description="new"),))) == []
     assert making.maker.find("tools", "bugs__search") is None
+
+
+SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+ODD = exposed_name("bugs", "find.all")
+
+
+def elsewhere(**options: Any) -> Making:
+    """Return a process that has not read the list of any caller, who all see one tool with an odd name."""
+    making = Making(definition_of(scope="caller", **options))
+    making.upstream.by_caller = lambda _caller: [tool("find.all", inputSchema=SCHEMA)]
+    making.upstream.results["tools/call"] = {"content": []}
+    return making
+
+
+async def test_a_process_that_has_not_read_a_callers_list_calls_a_tool_by_its_own_name() -> None:
+    making = elsewhere()
+    found = making.maker.find("tools", ODD)
+    assert isinstance(found, RelayedTool)
+    assert await Call(found, {"region": "eu"}).result() == {"content": []}
+    assert making.upstream.params[-1] == {"name": "find.all", "arguments": {"region": "eu"}}
+    assert making.upstream.options[-1]["param_headers"] == [("Mcp-Param-Region", "eu")]
+
+
+async def test_a_task_carries_to_its_worker_what_only_the_list_of_its_caller_says() -> None:
+    found = elsewhere().maker.find("tools", ODD)
+    assert isinstance(found, RelayedTool)
+    created = Call(found, {"region": "eu"})
+    journal = created.journal
+    await found.prepare_task(created.requester, journal)
+    worker = elsewhere()
+    there = worker.maker.find("tools", ODD)
+    assert isinstance(there, RelayedTool)
+    call = Call(there, {"region": "eu"}, in_task=True)
+    call.rest = journal.to_map()
+    assert await call.result() == {"content": []}
+    assert worker.upstream.params == [{"name": "find.all", "arguments": {"region": "eu"}}]
+    assert worker.upstream.options[-1]["param_headers"] == [("Mcp-Param-Region", "eu")]
+
+
+async def test_a_call_whose_scopes_become_known_only_later_is_not_sent() -> None:
+    making = elsewhere(scopes=Scopes((("find.*", frozenset({"all"})),)))
+    found = making.maker.find("tools", ODD)
+    assert isinstance(found, RelayedTool)
+    assert found.scopes == frozenset()
+    await making.maker.entries("tools", (tool("find.all", inputSchema=SCHEMA),))  # another request has read it
+    assert "only now" in str(await Call(found, {}).error())
+    assert making.upstream.count("tools/call") == 0
+    again = making.maker.find("tools", ODD)
+    assert again is not None
+    assert again.scopes == {"all"}
+
+
+async def test_a_call_of_a_name_that_the_caller_does_not_have_is_for_the_upstream_to_refuse() -> None:
+    making = elsewhere()
+    found = making.maker.find("tools", "bugs__other")
+    assert isinstance(found, RelayedTool)
+    await Call(found, {}).result()
+    assert making.upstream.params[-1]["name"] == "other"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.upstreams import subscriptions
-from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.listing import Discovered
 from gateway.upstreams.subscriptions import Notices, Subscriptions
 
@@ -32,6 +32,7 @@ class Upstream:
         self.open: list[asyncio.Queue[tuple[str, dict[str, Any]] | None]] = []
         self.most_open = 0
         self.refusals = 0
+        self.refused_uri = ""
         self.moved = asyncio.Event()
         self.events: asyncio.Queue[str] = asyncio.Queue()
         self.subscriptions = Subscriptions(
@@ -43,6 +44,8 @@ class Upstream:
         if self.refusals:
             self.refusals -= 1
             raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
+        if self.refused_uri in wanted.get("resourceSubscriptions", ()):
+            raise UpstreamError("bugs", -32602, "Unknown resource")
         queue: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
 
         async def notices() -> Notices:
@@ -92,6 +95,20 @@ async def test_a_list_that_changes_is_noticed(upstream: Upstream) -> None:
         await upstream.opened({"toolsListChanged": True})
         upstream.open[0].put_nowait(("notifications/tools/list_changed", {}))
         assert await upstream.event() == "lists"
+
+
+async def test_a_resource_that_an_upstream_refuses_does_not_hide_changes_of_lists(upstream: Upstream) -> None:
+    upstream.refused_uri = "memo://bad"
+    upstream.subscriptions.watch("memo://bad")
+    upstream.subscriptions.watch("memo://good")
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True})
+        upstream.open[0].put_nowait(("notifications/tools/list_changed", {}))
+        assert await upstream.event() == "lists"
+        upstream.subscriptions.unwatch("memo://bad")
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://good"]})
+        assert {await upstream.event(), await upstream.event()} == {"lists", "memo://good"}
 
 
 async def test_an_upstream_that_announces_nothing_is_not_asked(upstream: Upstream) -> None:

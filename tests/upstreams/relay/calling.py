@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg, journal_key
 from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
+from gateway.runtime.sources import Clock
 from gateway.sealing.packing import pack, unpack
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.definition import Definition
@@ -98,7 +100,9 @@ class Pauses:
 class Replica:
     """One process that relays to an upstream."""
 
-    def __init__(self, definition: Definition, client: Any = None, credentials: Any = None) -> None:
+    def __init__(
+        self, definition: Definition, client: Any = None, credentials: Any = None, clock: Clock = time.monotonic
+    ) -> None:
         self.telemetry = Counting()
         self.pauses = Pauses()
         self.http = HttpClient(definition.name, definition.url)
@@ -106,7 +110,7 @@ class Replica:
         client = client or StatelessClient(
             definition.name, self.http, credentials, self.telemetry, client_info={"name": "gateway", "version": "1"}
         )
-        self.relay = UpstreamRelay(definition, client, credentials, self.telemetry, pause=self.pauses)
+        self.relay = UpstreamRelay(definition, client, credentials, self.telemetry, clock=clock, pause=self.pauses)
 
     def serve(self, kind: Kind, raw: Mapping[str, Any]) -> Relayed:
         """Return the relay of a list entry."""
@@ -128,6 +132,7 @@ class Replica:
 async def replica_of(url: str, **options: Any) -> AsyncIterator[Replica]:
     """Serve the upstream at a URL."""
     given = {"client": options.pop("client", None), "credentials": options.pop("credentials", None)}
+    given["clock"] = options.pop("clock", time.monotonic)
     replica = Replica(Definition(**{"name": "up", "prefix": "up", "transport": "http", "url": url, **options}), **given)
     yield replica
     await replica.http.aclose()

@@ -24,6 +24,10 @@ from tests.upstreams.servers.recording import ODD_KEYS, Recording
 
 ADA = {"name": accept(name="Ada")}
 
+ASKS = {
+    "name": {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object"}}},
+}
+
 
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Recording]:
@@ -448,6 +452,23 @@ async def test_taken_places_are_for_the_client_to_wait_for_except_in_a_task(upst
         assert replica.pauses.seconds == [1.0, 1.0]
 
 
+async def test_the_wait_for_a_place_is_no_time_that_the_upstream_works() -> None:
+    now = 0.0
+
+    class Slow(Busy):
+        async def request(self, _method: str, _params: Any, **_options: Any) -> dict[str, Any]:
+            nonlocal now
+            now += 2.0
+            await super().request(_method, _params)
+            return {"resultType": "input_required", "requestState": "s", "inputRequests": ASKS}
+
+    async with replica_of("http://127.0.0.1:1/mcp", client=Slow(50)) as replica:
+        replica.relay.clock = lambda: now  # type: ignore[misc]
+        call = Call(replica.tool("echo"), in_task=True)
+        await call.asked()
+        assert call.rest["slot"]["spent"] == 2000
+
+
 class Scripted:
     """A client that returns these results, one after the other, and keeps what it was asked."""
 
@@ -460,10 +481,26 @@ class Scripted:
         return self.results[len(self.asked) - 1]
 
 
+async def test_the_wait_for_a_place_does_not_count_as_work_of_the_upstream() -> None:
+    now = [0.0]
+
+    class Crowded(Scripted):
+        async def request(self, method: str, params: Any, **options: Any) -> dict[str, Any]:
+            now[0] += 2
+            if now[0] < 5:
+                raise Overloaded
+            return await super().request(method, params, **options)
+
+    script = Crowded({"resultType": "input_required", "requestState": "x", "inputRequests": ASKS})
+    async with replica_of("http://127.0.0.1:1/mcp", client=script, clock=lambda: now[0]) as replica:
+        call = Call(replica.tool("echo"), in_task=True)
+        await call.asked()
+    assert now == [6.0]
+    assert call.rest["slot"]["spent"] == 2000
+
+
 async def test_an_empty_state_is_sent_back_as_an_empty_state() -> None:
-    form = {"message": "Name?", "requestedSchema": {"type": "object"}}
-    asks = {"name": {"method": "elicitation/create", "params": form}}
-    script = Scripted({"resultType": "input_required", "inputRequests": asks, "requestState": ""}, {"content": []})
+    script = Scripted({"resultType": "input_required", "inputRequests": ASKS, "requestState": ""}, {"content": []})
     async with replica_of("http://127.0.0.1:1/mcp", client=script) as replica:
         call = Call(replica.tool("echo"))
         await call.asked()

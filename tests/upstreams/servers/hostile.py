@@ -170,7 +170,7 @@ async def endless_notices(exchange: Exchange, _request_id: Json) -> None:
         params = {"level": "info", "data": "x" * 1000}
         exchange.event({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
         await exchange.drain()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)  # slowly enough to reach the time limit before the limit of a stream
 
 
 async def cut(exchange: Exchange, _request_id: Json) -> None:
@@ -245,7 +245,7 @@ CALLS: Mapping[str, Mode] = {
     "missing": status_of(404),
     "failed": status_of(500),
     "bad_gateway": status_of(502),
-    "unavailable": status_of(503),
+    "unavailable": status_of(503, ("retry-after", "1")),
     "too_many": status_of(429, ("retry-after", "100000")),
     "not_json": bytes_of(f"<html>{SECRET}</html>".encode(), kind="text/html"),
     "wrong_type": bytes_of(b"hello", kind="text/plain"),
