@@ -471,11 +471,11 @@ async def test_the_wait_for_a_place_does_not_count_as_work_of_the_upstream() -> 
     now = [0.0]
 
     class Crowded(Scripted):
-        async def request(self, method: str, params: Any, **options: Any) -> dict[str, Any]:
+        async def request(self, _method: str, params: Any, **options: Any) -> dict[str, Any]:
             now[0] += 2
             if now[0] < 5:
                 raise Overloaded
-            return await super().request(method, params, **options)
+            return await super().request(_method, params, **options)
 
     script = Crowded({"resultType": "input_required", "requestState": "x", "inputRequests": ASKS})
     async with replica_of("http://127.0.0.1:1/mcp", client=script, clock=lambda: now[0]) as replica:
