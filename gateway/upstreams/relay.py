@@ -84,7 +84,7 @@ _LOGGED_CHARACTERS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the list of a caller says about a name that no list had.
+    """An entry of a caller's list, whose name no list had before.
 
     Attributes:
         own: the upstream's own name.
