@@ -25,6 +25,46 @@ async def resolve_with_system(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+class SharedLookups:
+    """Looks each name up once at a time, however many connections wait for it.
+
+    A lookup takes a thread until the system gives up, also when nobody waits any more. A name whose servers do not
+    answer would otherwise take all threads, and keep other upstreams from being found.
+
+    Args:
+        resolve: looks a name up.
+    """
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._running: dict[tuple[str, int], asyncio.Task[Sequence[str]]] = {}
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        """Return the addresses of a name.
+
+        Raises:
+            OSError: the name has no address.
+        """
+        place = host, port
+        lookup = self._running.get(place)
+        if lookup is None:
+            lookup = self._running[place] = asyncio.create_task(self._look_up(host, port))
+            lookup.add_done_callback(_noticed)
+        return await asyncio.shield(lookup)
+
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        try:
+            return await self._resolve(host, port)
+        finally:
+            del self._running[host, port]
+
+
+def _noticed(lookup: asyncio.Task[Sequence[str]]) -> None:
+    """Read the error of a lookup that nobody may wait for any more, so asyncio does not log it."""
+    if not lookup.cancelled():
+        lookup.exception()
+
+
 async def allowed_addresses(host: str, port: int, rule: AddressRule, resolve: Resolve) -> list[str]:
     """Return the addresses of a host, each of which may be connected to.
 

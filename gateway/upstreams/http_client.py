@@ -12,7 +12,7 @@ from typing import Final
 from gateway.upstreams.addresses import AddressRule
 from gateway.upstreams.definition import Definition, Tls
 from gateway.upstreams.failures import Reason
-from gateway.upstreams.guard import Resolve, resolve_with_system
+from gateway.upstreams.guard import Resolve, SharedLookups, resolve_with_system
 from gateway.upstreams.http_connecting import Connector
 from gateway.upstreams.http_connection import HttpConnection
 from gateway.upstreams.http_incoming import Incoming
@@ -75,7 +75,13 @@ class HttpClient:
         contexts = TlsContexts(tls) if target.is_tls else None
         contexts_of_proxy = TlsContexts(Tls(ca=tls.ca)) if way is not None and way.is_tls else None
         connector = Connector(
-            upstream, target, tls=contexts, proxy=way, proxy_tls=contexts_of_proxy, rule=rule, resolve=resolve
+            upstream,
+            target,
+            tls=contexts,
+            proxy=way,
+            proxy_tls=contexts_of_proxy,
+            rule=rule,
+            resolve=SharedLookups(resolve),
         )
         self._pool = HttpPool(upstream, connector.connect, max_connections, idle_seconds)
         form = target.path

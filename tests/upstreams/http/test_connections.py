@@ -87,6 +87,29 @@ async def test_a_deadline_ends_a_slow_resolution_unsent() -> None:
     assert (caught.value.reason, caught.value.sent) == (Reason.TIMED_OUT, False)
 
 
+async def test_a_name_that_is_never_found_takes_one_lookup_at_a_time() -> None:
+    """A lookup takes one of a few threads of the process, also when nobody waits for it any more."""
+    lookups, may_end = 0, asyncio.Event()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        nonlocal lookups
+        lookups += 1
+        await may_end.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    client = HttpClient("u", "http://upstream.example/", resolve=resolve)
+    for _ in range(3):
+        with pytest.raises(UpstreamFailure):
+            await asyncio.gather(*(ask(client, seconds=0.02) for _ in range(5)))
+    assert lookups == 1
+    may_end.set()
+    with pytest.raises(UpstreamFailure):
+        await ask(client)
+    with pytest.raises(UpstreamFailure):
+        await ask(client)
+    assert lookups > 1
+
+
 async def test_an_address_that_cannot_be_reached_is_followed_by_the_next() -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
