@@ -9,8 +9,8 @@ const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
 const MS = 20_000;
 
 /** Run `use` with a page of the playground. Anything that the page loads from elsewhere, and any error, is a failure. */
-export async function withPage(url, use, { width = 1280, height = 900, colorScheme = "light", reducedMotion = "no-preference", token, allowed = [] } = {}) {
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: QUIET });
+export async function withPage(url, use, { width = 1280, height = 900, colorScheme = "light", reducedMotion = "no-preference", token, allowed = [], args = [] } = {}) {
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: [...QUIET, ...args] });
   try {
     const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion, permissions: ["clipboard-read", "clipboard-write"] });
     const page = await context.newPage();

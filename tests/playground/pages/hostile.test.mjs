@@ -96,3 +96,13 @@ test("another page can neither frame it, nor read from it, nor give orders", asy
     other.close();
   }
 });
+
+test("a name that was rebound to this machine gets nothing", async () => {
+  const rebound = new URL(URL_);
+  rebound.hostname = "rebound.example";
+  await withPage(rebound.href, async (page) => {
+    assert.match(await page.evaluate(() => document.body.innerText), /does not answer for that host/);
+    const statuses = await page.evaluate(() => Promise.all(["playground/fleet/session", "playground/config", "mcp"].map((path) => fetch(path).then((answer) => answer.status))));
+    assert.deepEqual(statuses, [403, 403, 403]);
+  }, { args: ["--host-resolver-rules=MAP rebound.example 127.0.0.1"], allowed: [/status of 403/, /Cross-Origin-Opener-Policy/] });
+});

@@ -65,3 +65,39 @@ test("a replica can be stopped and started", async () => {
     assert.equal(await newest(page).locator("header .replica").innerText() === "r2", false);
   });
 });
+
+test("a replica that is killed in the middle of a leg loses the answer, and another one runs the leg again", async () => {
+  await withPage(URL, async (page) => {
+    const fleet = page.getByRole("region", { name: "fleet" });
+    await fleet.getByRole("button", { name: "kill r1" }).waitFor();
+    await page.getByRole("combobox", { name: "Send to" }).selectOption("r1");
+    const made = await call(page, "crunch", { units: 3000, unitMs: 10 });
+    await made.getByText("running").first().waitFor();
+    await fleet.getByRole("button", { name: "kill r1" }).click();
+    await ends(made, "no answer");
+    await page.getByRole("combobox", { name: "Send to" }).selectOption("");
+    await made.getByText("Send again, copy").first().click();
+    await made.getByRole("button", { name: "Send this leg again" }).click();
+    await made.getByText("leg 1 sent again").waitFor();
+    await made.getByRole("button", { name: "Cancel" }).click();
+    await fleet.getByRole("button", { name: "start r1" }).click();
+    await fleet.getByRole("button", { name: "stop r1" }).waitFor();
+  }, { allowed: [/ERR_/] });
+});
+
+test("a replica that stops hands its leg over, and the call goes on by itself", async () => {
+  await withPage(URL, async (page) => {
+    const fleet = page.getByRole("region", { name: "fleet" });
+    await page.waitForFunction(() => [...document.querySelectorAll(".process")].every((each) => each.classList.contains("ready")), null, { timeout: 60_000 });
+    await page.getByRole("combobox", { name: "Send to" }).selectOption("r2");
+    const made = await call(page, "crunch", { units: 300, unitMs: 10 });
+    await made.getByText("running").first().waitFor();
+    await fleet.getByRole("button", { name: "stop r2" }).click();
+    await made.getByText("handed over by a busy or leaving replica").waitFor();
+    await ends(made, "done");
+    const replicas = await made.locator(".leg > .row .replica").allInnerTexts();
+    assert.equal(replicas[0], "r2");
+    assert.notEqual(replicas[1], "r2");
+    await fleet.getByRole("button", { name: "start r2" }).click();
+  });
+});
