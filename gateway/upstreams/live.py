@@ -188,7 +188,9 @@ class Live:
         if listed != self._listed or revision != self._revision:
             self._listed, self._revision = listed, revision
             self.part = await self._parts.listed(listed, self)
-            self._telemetry.serves(name, count_of(self.part))
+            served = count_of(self.part)
+            self._telemetry.serves(name, served)
+            log.info("lists of an upstream read", extra={"upstream": name, "entries": served})
             self._changed()
         return True
 

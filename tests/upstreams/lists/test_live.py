@@ -27,7 +27,10 @@ def upstream() -> FakeUpstream:
     return FakeUpstream("search", "delete")
 
 
-async def test_lists_are_read_at_the_start(upstream: FakeUpstream) -> None:
+async def test_lists_are_read_at_the_start_and_the_log_says_what_is_served(
+    upstream: FakeUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.upstreams.live")
     served = Served(definition_of(), upstream)
     assert served.live.part.ready is not None
     async with served.running():
@@ -35,6 +38,8 @@ async def test_lists_are_read_at_the_start(upstream: FakeUpstream) -> None:
     assert list(part.tools) == ["bugs__search", "bugs__delete"]
     assert part.ready is None
     assert served.telemetry.entries == {"bugs": 2}
+    (line,) = [record for record in caplog.records if record.getMessage() == "lists of an upstream read"]
+    assert line.__dict__["entries"] == 2
 
 
 async def test_listening_takes_no_connection_that_calls_need(upstream: FakeUpstream) -> None:
