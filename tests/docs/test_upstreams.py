@@ -104,7 +104,13 @@ def test_the_gateway_serves_the_tools_of_the_file(desk: Path) -> None:
     ) as process:
         try:
             assert process.stdout is not None
-            ready = next(found for line in process.stdout if (found := re.search(r"ready on (http\S+)", line)))
+            said: list[str] = []
+            ready = None
+            for line in process.stdout:
+                said.append(line)
+                if ready := re.search(r"ready on (http\S+)", line):
+                    break
+            assert ready is not None, "".join(said)
             names = asyncio.run(tools_at(ready[1]))
             process.send_signal(signal.SIGTERM)
             assert process.wait(SECONDS) == 0

@@ -283,9 +283,9 @@ def _counted(replica: Replica) -> dict[tuple[str, str], float]:
 
 async def test_an_upstream_that_hands_back_states_endlessly_keeps_no_leg(site: Site, calls: Hostile) -> None:
     async with site.user() as user:
-        asked = len(calls.asked)
+        asked = calls.asked.count("tools/call asks_endlessly")
         reply = await user.send("tools/call", call_params("bad__asks_endlessly"))
-    assert len(calls.asked) == asked + 4
+    assert calls.asked.count("tools/call asks_endlessly") == asked + 4
     result = reply.result
     assert result["resultType"] == "input_required" or result["isError"]
 
