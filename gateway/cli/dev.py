@@ -110,7 +110,7 @@ def run(
             filled,
             make,
             keys,
-            has_releases=filled["GATEWAY_TOOLS"] == DEMO_TOOLS,
+            has_releases=filled.get("GATEWAY_TOOLS") == DEMO_TOOLS,
         )
         backends = FleetApi(fleet, has_store=store is not None) if settings.playground == "dev" else fleet
         front = Front(backends, listener)
