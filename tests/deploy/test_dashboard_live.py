@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -19,6 +20,7 @@ from loadtest.users_process import Users
 from tests.deploy.visitors import Visitors
 from tests.deploy.watching import AUTOMATIC, Prometheus, Query, Sample, queries, rules
 from tests.integration.raw import post, tool_call
+from tests.upstreams.servers.recording import Recording
 
 REPORT = REPOSITORY / "reports" / "dashboard.txt"
 BUSY = "r1"
@@ -111,8 +113,19 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> SealKeys:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, keys: SealKeys) -> Iterator[Cluster]:
-    environ = {**ENVIRON, "GATEWAY_SEAL_KEYS_FILE": str(keys.file)}
+def upstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file with an upstream that answers, and one that is down."""
+    file = tmp_path_factory.mktemp("upstreams") / "upstreams.json"
+    with Recording() as answering:
+        file.write_text(
+            json.dumps({"mcpServers": {"up": {"url": answering.url}, "down": {"url": "http://127.0.0.1:1/"}}})
+        )
+        yield file
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, keys: SealKeys, upstreams: Path) -> Iterator[Cluster]:
+    environ = {**ENVIRON, "GATEWAY_SEAL_KEYS_FILE": str(keys.file), "GATEWAY_UPSTREAMS": str(upstreams)}
     with Cluster(tmp_path_factory.mktemp("cluster"), replicas=3, workers=2, redis=True, environ=environ) as cluster:
         yield cluster
 
@@ -163,6 +176,7 @@ def test_an_operator_can_answer_the_five_questions_from_the_dashboard_alone(
         see_that_every_query_has_data(desk)
         see_that_all_is_well(desk)
         see_who_is_refused_and_why(desk, cluster[BUSY].metrics_url)
+        see_which_upstream_does_not_answer(desk)
         see_that_one_replica_has_too_much_to_do(desk)
 
         visitors.disperse()
@@ -232,6 +246,12 @@ def see_who_is_refused_and_why(desk: Desk, busy: str) -> None:
     assert f"{where} overloaded" in desk.panel("Refused requests by replica")["A"]
     wait_until(lambda: desk.shows("Failures by tool", "fail", "fail_later as a task: failed"), "the tools that fail")
     assert "GatewayRefusesForLoad" in desk.prometheus.alerts()["pending"]
+
+
+def see_which_upstream_does_not_answer(desk: Desk) -> None:
+    wait_until(lambda: desk.shows("Requests to upstreams", "up: completed"), "the calls of the upstream that answers")
+    wait_until(lambda: desk.shows("Failures of upstreams", "down: unreachable"), "the failures of the other one")
+    assert not any(legend.startswith("up:") for legend in desk.panel("Failures of upstreams"))
 
 
 def over_target(desk: Desk) -> list[str]:

@@ -111,6 +111,8 @@ class Visitors:
         assert post(cluster, tool_call("no such tool"), token=token).error[1] == -32602
         assert post(cluster, tool_call("fail"), token=token).result["isError"]
         assert post(cluster, tool_call("fail_later", _meta=TASKS), token=token).result["resultType"] == "task"
+        assert not post(cluster, tool_call("up__echo", {"text": "hello"}), token=token).result.get("isError")
+        assert post(cluster, tool_call("down__echo"), token=token).result["isError"]
         session = Session(cluster, token)
         assert session.ping() == 200
         assert session.send({"id": 3, "method": "ping"}, mcp_session_id="made up").status_code == 404
