@@ -11,6 +11,7 @@ import { Tools } from "./tools.js";
 import { News, Safe, html, render, useNews, useState } from "./view.js";
 import { Client, RpcError } from "./wire.js";
 
+const MOMENT_MS = 16;
 const THEMES = ["auto", "light", "dark"];
 
 /** Everything that the panels share. Nothing of it is stored: a token lives as long as the page. */
@@ -25,19 +26,28 @@ class App {
     this.lists = { tools: [], prompts: [], resources: [], templates: [] };
     this.upstreams = [];
     this.drafts = new Map();
-    this.watched = new Set();
     this.fleet = null;
     this.chosenReplica = null;
+    this.isOpen = false;
+    this._drawing = null;
     this._memories = new Map();
-    const redraw = () => this.redraw();
+    const redraw = () => this.redrawSoon();
     this.client = new Client({ token: () => this.token });
-    this.follower = new Follower(this.client, { onChange: redraw, onList: (name) => this.readList(name) });
+    this.follower = new Follower(this.client, { onChange: redraw, onList: (name) => this.readList(name).catch((error) => this.fail(error)) });
     this.watched = this.follower.uris;
     this.calls = new Calls(this.client, { onChange: redraw, onTask: (task, call) => this.follower.add(task, call.title) });
   }
 
   redraw() {
     this.news.spread();
+  }
+
+  /** Draw the page once for all messages that come within a moment. */
+  redrawSoon() {
+    this._drawing ??= setTimeout(() => {
+      this._drawing = null;
+      this.redraw();
+    }, MOMENT_MS);
   }
 
   show(panel) {
@@ -79,10 +89,11 @@ class App {
 
   async start() {
     const answer = await fetch("playground/config", { cache: "no-store", credentials: "omit" });
+    if (!answer.ok) throw new Error(`The server answered ${answer.status}. Reload the page.`);
     this.config = await answer.json();
     document.title = this.config.name;
     if (this.config.fleet) {
-      this.fleet = new FleetControl(() => this.redraw());
+      this.fleet = new FleetControl(() => this.redrawSoon());
       this.fleet.start();
     }
     if (this.config.auth === "none") await this.open();
@@ -96,7 +107,7 @@ class App {
       await Promise.all([this.readList("tools"), this.readList("prompts"), this.readList("resources")]);
       this.upstreams = (await this._own("upstreams")).upstreams;
       if (this.config.tasks) await this.readTasks();
-      this.follower.listen();
+      else this.follower.listen();
       this.isOpen = true;
     } catch (error) {
       this.fail(error);
@@ -115,16 +126,14 @@ class App {
   }
 
   async readTasks() {
-    let found;
     try {
-      found = await this._own("tasks");
+      for (const task of (await this._own("tasks")).tasks) {
+        if (this.follower.tasks.has(task.taskId)) continue;
+        const status = { queued: "working", running: "working", waiting: "input_required", done: task.failed ? "failed" : "completed" }[task.phase] ?? task.phase;
+        this.follower.tasks.set(task.taskId, { taskId: task.taskId, tool: task.tool, status, createdAt: new Date(task.createdAt).toISOString() });
+      }
     } catch (error) {
-      return this.fail(error);
-    }
-    for (const task of found.tasks) {
-      if (this.follower.tasks.has(task.taskId)) continue;
-      const status = { queued: "working", running: "working", waiting: "input_required", done: task.failed ? "failed" : "completed" }[task.phase] ?? task.phase;
-      this.follower.tasks.set(task.taskId, { taskId: task.taskId, tool: task.tool, status, createdAt: new Date(task.createdAt).toISOString() });
+      this.fail(error);
     }
     this.follower.listen();
     this.redraw();
@@ -137,6 +146,20 @@ class App {
     const body = await answer.json();
     if (!answer.ok) throw new Error(body.error?.message ?? `The ${what} cannot be read`);
     return body;
+  }
+
+  /** Forget the token, and all that was read with it: the next caller may be somebody else. */
+  forgetToken() {
+    this.token = "";
+    this.isOpen = false;
+    this.problem = null;
+    this.drafts.clear();
+    this._memories.clear();
+    this.lists = { tools: [], prompts: [], resources: [], templates: [] };
+    this.upstreams = [];
+    this.calls.clear();
+    this.follower.clear();
+    this.redraw();
   }
 
   watch(uri) {
@@ -164,7 +187,7 @@ const PANELS = [
 
 function Page({ app }) {
   useNews(app.news);
-  if (app.config === null) return html`<p class="empty">Loading …</p>`;
+  if (app.config === null) return app.problem ? html`<${Problem} ...${app.problem} />` : html`<p class="empty">Loading …</p>`;
   const needsToken = app.config.auth === "bearer" && !app.isOpen;
   return html`<div class="page">
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to the content</a>
@@ -184,7 +207,7 @@ function Top({ app }) {
   return html`<header class="top">
     <strong class="brand">${app.config.name}</strong><span class="quiet-text">${app.config.version} · ${app.config.wire}</span>
     <span class="grow"></span>
-    ${app.config.auth === "bearer" && app.isOpen && html`<button type="button" class="quiet" onClick=${() => { app.token = ""; app.choose("isOpen", false); }}>Forget the token</button>`}
+    ${app.config.auth === "bearer" && app.isOpen && html`<button type="button" class="quiet" onClick=${() => app.forgetToken()}>Forget the token</button>`}
     <button type="button" class="quiet" onClick=${next}>Theme: ${app.theme}</button>
   </header>`;
 }
@@ -193,8 +216,11 @@ function Login({ app }) {
   const [token, setToken] = useState("");
   const enter = (event) => {
     event.preventDefault();
-    app.token = token.trim();
+    const entered = token.trim();
     setToken("");
+    // Some browsers quote a header value that they refuse.
+    if (!/^[\x21-\x7e]+$/.test(entered)) return app.fail(new Error("A token has only printable ASCII characters, and no spaces"));
+    app.token = entered;
     app.open();
   };
   return html`<main id="main" tabindex="-1" class="login"><form onSubmit=${enter}>
