@@ -116,11 +116,12 @@ class App {
   }
 
   async readList(name) {
+    const lists = this.lists; // those of this caller: somebody else may be here when the answer comes
     if (name === "resources") {
       const both = await Promise.all([this.client.list("resources/list"), this.client.list("resources/templates/list")]);
-      [this.lists.resources, this.lists.templates] = both;
+      [lists.resources, lists.templates] = both;
     } else {
-      this.lists[name] = await this.client.list(`${name}/list`);
+      lists[name] = await this.client.list(`${name}/list`);
     }
     this.redraw();
   }
@@ -221,7 +222,7 @@ function Login({ app }) {
     // Some browsers quote a header value that they refuse.
     if (!/^[\x21-\x7e]+$/.test(entered)) return app.fail(new Error("A token has only printable ASCII characters, and no spaces"));
     app.token = entered;
-    app.open();
+    app.open().then(() => document.getElementById("main")?.focus());
   };
   return html`<main id="main" tabindex="-1" class="login"><form onSubmit=${enter}>
     <h1>Enter a bearer token</h1>

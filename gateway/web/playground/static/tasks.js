@@ -129,7 +129,7 @@ function Task({ task, app }) {
   const act = (promise) => promise.catch((error) => app.fail(error));
   const progress = task.progress;
   const isOver = ENDED.has(task.status);
-  return html`<article class="call" aria-label=${`task ${task.taskId}`}>
+  return html`<article class="call" tabindex="-1" aria-label=${`task ${task.taskId}`}>
     <header class="row">
       <h3>${task.title ?? task.tool ?? "task"}</h3>
       <span class="chip outcome ${task.status}">${task.status.replace("_", " ")}</span>

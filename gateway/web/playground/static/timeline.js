@@ -3,7 +3,7 @@
 import { asCurl, asPython } from "./calls.js";
 import { Problem, Result } from "./content.js";
 import { Questions } from "./questions.js";
-import { Copy, Json, Replica, Safe, clock, duration, html, shown, size, useState } from "./view.js";
+import { Copy, Json, Replica, Safe, clock, duration, focusAround, html, shown, size, useState } from "./view.js";
 import { headersOf, message } from "./wire.js";
 
 const OUTCOMES = {
@@ -22,21 +22,21 @@ const OUTCOMES = {
 export function Timeline({ app }) {
   const calls = app.calls.list;
   if (calls.length === 0) return html`<p class="empty">Calls appear here. Choose a tool and call it.</p>`;
-  return html`<div class="calls">${calls.map((call) => html`<${CallView} key=${call.id} call=${call} app=${app} />`)}</div>`;
+  return html`<div class="calls" tabindex="-1">${calls.map((call) => html`<${CallView} key=${call.id} call=${call} app=${app} />`)}</div>`;
 }
 
 function CallView({ call, app }) {
   const ran = call.legs.map((leg) => leg.replica).filter(Boolean);
   const replicas = ran.filter((id, place) => id !== ran[place - 1]);
-  return html`<article class="call" aria-label=${`call ${call.id} of ${call.title}`}>
+  return html`<article class="call" tabindex="-1" aria-label=${`call ${call.id} of ${call.title}`}>
     <header class="row">
       <h3>${call.title}</h3>
-      <span class="chip outcome ${call.last.kind}">${OUTCOMES[call.last.kind]}</span>
+      <span class="chip outcome ${call.last.kind}" role="status">${OUTCOMES[call.last.kind]}</span>
       <span class="quiet-text">${clock(call.startedAt)}</span>
       <span class="hops">${replicas.map((id, place) => html`${place > 0 && html`<span class="arrow" aria-label="then">→</span>`}<${Replica} id=${id} />`)}</span>
       <span class="grow"></span>
-      ${call.isRunning && html`<button type="button" class="quiet" onClick=${() => app.calls.cancel(call)}>Cancel</button>`}
-      <button type="button" class="quiet" aria-label=${`remove call ${call.id}`} onClick=${() => app.calls.remove(call)}>Remove</button>
+      ${call.isRunning && html`<button type="button" class="quiet" onClick=${(event) => { focusAround(event, "article"); app.calls.cancel(call); }}>Cancel</button>`}
+      <button type="button" class="quiet" aria-label=${`remove call ${call.id}`} onClick=${(event) => { focusAround(event, ".calls"); app.calls.remove(call); }}>Remove</button>
     </header>
     <ol class="legs">${call.legs.map((leg) => html`<${LegView} key=${leg.number} leg=${leg} call=${call} app=${app} />`)}</ol>
   </article>`;
@@ -117,7 +117,7 @@ function Outcome({ leg, call, app, isLast }) {
 /** Where a call is while its question waits: nowhere but in this page. */
 function Whereabouts({ leg, app }) {
   const isGone = app.fleet?.state && leg.replica && !app.fleet.isReady(leg.replica);
-  return html`<p class="given" role="status">
+  return html`<p class="given">
     ${isGone && html`<strong class="problem">${leg.replica} is not running any more.</strong>`}
     ${" "}The call waits in this page alone: ${size(leg.stateBytes)} of sealed state. Any replica can continue it.
   </p>`;

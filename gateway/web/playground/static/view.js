@@ -61,6 +61,11 @@ export function Safe({ children }) {
     <p>${String(error.message)}</p><button type="button" class="quiet" onClick=${reset}>Try again</button></div>`;
 }
 
+/** Move the focus to what contains a button that is about to vanish. Without this, the keyboard starts at the top again. */
+export function focusAround(event, selector) {
+  event.currentTarget.closest(selector)?.focus();
+}
+
 export const shown = (value) => (typeof value === "string" ? value : stringify(value, "  "));
 
 export function duration(ms) {
