@@ -55,7 +55,7 @@ class Child:
         last_words: returns what to print besides the exit code when it has died.
         ready: set when the process is ready for the first time.
         wanted: set while the process should run; see `Nursery.stop`.
-        ordered: whether the running process was ordered to end, so its end is no failure.
+        ordered: whether the running process was ordered to end; its end then does not count as a death.
         state: what the process does now.
         process: the running process, or None.
         starts: how often it was started.

@@ -35,7 +35,7 @@ REPLICAS: Final = b"/playground/replicas/"
 """The path of requests to one replica."""
 
 ENDPOINT: Final = b"mcp"
-"""What a request to one replica can reach there."""
+"""The only path that a request to one replica can reach there."""
 
 _MAX_LINE_BYTES: Final = 16384
 _LINE_SECONDS: Final = 30.0

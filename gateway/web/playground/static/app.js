@@ -8,7 +8,7 @@ import { Stories } from "./stories.js";
 import { Follower, Notices, Tasks } from "./tasks.js";
 import { Timeline } from "./timeline.js";
 import { Tools } from "./tools.js";
-import { News, Safe, html, render, useNews, useState } from "./view.js";
+import { News, Safe, html, render, stepThrough, useNews, useState } from "./view.js";
 import { Client, RpcError } from "./wire.js";
 
 const MOMENT_MS = 16;
@@ -235,17 +235,10 @@ function Login({ app }) {
 function Main({ app }) {
   const shown = PANELS.filter(([id]) => id !== "stories" || app.fleet);
   const [, , Panel] = shown.find(([id]) => id === app.panel) ?? shown[0];
-  const move = (event) => {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (by === undefined) return;
-    const place = shown.findIndex(([id]) => id === app.panel);
-    const [id] = shown[(place + by + shown.length) % shown.length];
-    app.show(id);
-    event.currentTarget.querySelector(`[data-panel="${id}"]`).focus();
-  };
+  const move = (event) => stepThrough(event, shown.map(([id]) => id), app.panel, (id) => app.show(id));
   const waiting = [...app.follower.tasks.values()].filter((task) => task.status === "input_required").length;
   return html`<div class="layout">
-    <nav class="tabs" role="tablist" aria-label="panels" onKeyDown=${move}>${shown.map(([id, title]) => html`<button type="button" role="tab" key=${id} data-panel=${id}
+    <nav class="tabs" role="tablist" aria-label="panels" onKeyDown=${move}>${shown.map(([id, title]) => html`<button type="button" role="tab" key=${id}
       id=${`tab-${id}`} aria-selected=${app.panel === id} aria-controls="main" tabindex=${app.panel === id ? 0 : -1}
       onClick=${() => app.show(id)}>${title}${id === "tasks" && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for an answer`}>${waiting}</span>` : null}</button>`)}</nav>
     <main id="main" tabindex="-1" role="tabpanel" aria-labelledby=${`tab-${app.panel}`}><${Safe} key=${app.panel}><${Panel} app=${app} /><//></main>

@@ -53,6 +53,16 @@ export function own(object, name) {
   return object !== null && object !== undefined && Object.hasOwn(object, name) ? object[name] : undefined;
 }
 
+/** Handle the arrow keys of a list of tabs: choose the next or the previous tab, and focus it. */
+export function stepThrough(event, ids, chosen, choose) {
+  const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (by === undefined) return;
+  event.preventDefault();
+  const next = (ids.indexOf(chosen) + by + ids.length) % ids.length;
+  choose(ids[next]);
+  event.currentTarget.querySelectorAll("[role=tab]")[next].focus();
+}
+
 /** Keeps the rest of the page alive if a part of it cannot be drawn. */
 export function Safe({ children }) {
   const [error, reset] = useErrorBoundary();
