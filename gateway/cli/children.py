@@ -55,6 +55,7 @@ class Child:
         last_words: returns what to print besides the exit code when it has died.
         ready: set when the process is ready for the first time.
         wanted: set while the process should run; see `Nursery.stop`.
+        ordered: whether the running process was ordered to end; its end then does not count as a death.
         state: what the process does now.
         process: the running process, or None.
         starts: how often it was started.
@@ -69,6 +70,7 @@ class Child:
     last_words: Callable[[], str] = _no_words
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     wanted: asyncio.Event = field(default_factory=_set)
+    ordered: bool = False
     state: State = "starting"
     process: asyncio.subprocess.Process | None = None
     starts: int = 0
@@ -137,15 +139,19 @@ class Nursery:
     async def keep(self, child: Child) -> None:
         """Start a child, and restart it whenever it dies, until asked to stop."""
         while not self._stop.is_set():
+            if not child.wanted.is_set():
+                await first_of(child.wanted.wait(), self._stop.wait())
+                continue
+            child.ordered = False
             started = asyncio.get_running_loop().time()
             exit_code = await self._run_once(child)
             if self._stop.is_set():
                 return
-            if not child.wanted.is_set():
+            if child.ordered:
                 was_killed = exit_code == -signal.SIGKILL
                 self._console.say(f"{child.name} was {'killed' if was_killed else 'stopped'}")
-                child.enter("killed" if was_killed else "stopped")
-                await first_of(child.wanted.wait(), self._stop.wait())
+                if not child.wanted.is_set():  # else it was started again before it had ended
+                    child.enter("killed" if was_killed else "stopped")
                 continue
             words = child.last_words()
             self._console.say(f"{child.name} {_cause_of_death(exit_code)}{f': {words}' if words else ''}")
@@ -164,7 +170,8 @@ class Nursery:
         """Ask a child to stop, and do not start it again until `start`. If it does not stop in time, it is killed."""
         process = child.process
         child.wanted.clear()
-        child.enter("stopping")
+        child.ordered = True
+        child.enter("stopping" if process is not None else "stopped")
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -174,6 +181,7 @@ class Nursery:
     def kill(self, child: Child) -> None:
         """Kill a child, and do not start it again until `start`."""
         child.wanted.clear()
+        child.ordered = True
         child.enter("killed")
         if child.process is not None:
             _kill(child.process)
@@ -211,7 +219,10 @@ class Nursery:
         finally:
             os.close(writer)
         child.process, child.starts = process, child.starts + 1
-        child.enter("starting")
+        if child.ordered:  # while it was being started
+            _kill(process)
+        else:
+            child.enter("starting")
         output = asyncio.create_task(self._copy(pipe, child.name))
         watch = asyncio.create_task(self._announce(child, process.pid))
         stop = asyncio.create_task(self._stop_when_asked(process))
@@ -254,7 +265,7 @@ class Nursery:
         self._console.say(
             f"{child.name} {'is running' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}"
         )
-        if child.wanted.is_set():
+        if child.wanted.is_set() and not child.ordered:
             child.enter("ready")
         child.ready.set()
 

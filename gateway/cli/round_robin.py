@@ -4,7 +4,7 @@ Of HTTP, it reads only the request line. Then the connection goes to the next re
 until one side is done. Replicas close each connection after one response, so requests always alternate between them.
 In production, use a real load balancer.
 
-Below `/playground/replicas/<id>/`, a request goes to that replica. Requests below `/playground/fleet` are answered by
+A request to `/playground/replicas/<id>/mcp` goes to that replica. Requests below `/playground/fleet` are answered by
 the parent itself.
 """
 
@@ -34,7 +34,11 @@ FLEET: Final = b"/playground/fleet"
 REPLICAS: Final = b"/playground/replicas/"
 """The path of requests to one replica."""
 
+ENDPOINT: Final = b"mcp"
+"""The only path that a request to one replica can reach there."""
+
 _MAX_LINE_BYTES: Final = 16384
+_LINE_SECONDS: Final = 30.0
 _PARTS_OF_REQUEST_LINE: Final = 3
 
 log = logging.getLogger(__name__)
@@ -148,7 +152,12 @@ class Front:
             return
         if path.startswith(REPLICAS):
             name, _, rest = path.removeprefix(REPLICAS).partition(b"/")
-            first = first.replace(path, b"/" + rest, 1)
+            if rest.partition(b"?")[0] != ENDPOINT:
+                client[1].write(NOT_FOUND)
+                await finish(client)
+                return
+            method, _, others = first.partition(b" ")
+            first = method + b" /" + rest + others.removeprefix(path)
             address = self._backends.address_of(name.decode("latin-1"))
             replica = None if address is None else await self._connect([address])
         else:
@@ -183,14 +192,20 @@ class Front:
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
-    """Return what a client has sent, once it contains a whole line; what was sent so far if the line is too long."""
+    """Return what a client has sent, once it contains a whole line; what was sent so far if the line is too long.
+
+    A client that is too slow has sent nothing.
+    """
     read = b""
-    while b"\n" not in read and len(read) < _MAX_LINE_BYTES:
-        more = await reader.read(_CHUNK_BYTES)
-        if not more:
-            break
-        read += more
-    return read
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINE_SECONDS):
+            while b"\n" not in read and len(read) < _MAX_LINE_BYTES:
+                more = await reader.read(_CHUNK_BYTES)
+                if not more:
+                    break
+                read += more
+            return read
+    return b""
 
 
 def _path_of(head: bytes) -> bytes:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from gateway.cli.children import EXIT_CONFIGURATION, Child, Nursery, Orders
@@ -85,6 +85,49 @@ def test_processes_of_a_child_are_stopped_with_it_and_cannot_block_the_run(tmp_p
     os.kill(pids["left"], signal.SIGKILL)
     wait_until(lambda: not runs(pids["stayed"]), "the end of what has stayed", PATIENCE_SECONDS)
     assert "[c1] the end" in lines
+
+
+def test_orders_to_end_are_no_deaths_however_fast_they_come(tmp_path: Path) -> None:
+    """Three early deaths end a run; people who click fast may order more."""
+
+    async def run(console: Console) -> None:
+        orders = Orders()
+        nursery = Nursery(dict(os.environ), orders, 1.0, console)
+        child = Child("c1", ["sleep", "600"])
+        keeper = asyncio.create_task(nursery.keep(child))
+        for _ in range(4):
+            await asyncio.wait_for(child.until("ready"), PATIENCE_SECONDS)
+            nursery.kill(child)
+            nursery.start(child)
+        await asyncio.wait_for(child.until("ready"), PATIENCE_SECONDS)
+        assert not keeper.done()
+        nursery.stop(child)
+        await asyncio.wait_for(child.until("stopped"), PATIENCE_SECONDS)
+        orders.stopping.set()
+        await asyncio.wait_for(keeper, PATIENCE_SECONDS)
+        assert orders.exit_code == 0
+
+    with (tmp_path / "output").open("w") as stream, closing(Console(stream, stream)) as console:
+        asyncio.run(run(console))
+
+
+def test_a_child_that_is_stopped_between_two_starts_is_not_started(tmp_path: Path) -> None:
+    async def run(console: Console) -> None:
+        orders = Orders()
+        nursery = Nursery(dict(os.environ), orders, 1.0, console)
+        child = Child("c1", ["false"])
+        keeper = asyncio.create_task(nursery.keep(child))
+        while child.early_deaths == 0:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.001)
+        nursery.stop(child)
+        child.command = ["sleep", "600"]
+        await asyncio.wait([keeper], timeout=1.0)  # longer than the pause after a first death
+        assert (child.starts, child.process, child.state) == (1, None, "stopped")
+        orders.stopping.set()
+        await asyncio.wait_for(keeper, PATIENCE_SECONDS)
+
+    with (tmp_path / "output").open("w") as stream, closing(Console(stream, stream)) as console:
+        asyncio.run(run(console))
 
 
 def test_a_file_and_a_stream_without_a_descriptor_never_count_as_gone(tmp_path: Path) -> None:

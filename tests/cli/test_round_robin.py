@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
-from gateway.cli.round_robin import Front
+from gateway.cli.round_robin import Fixed, Front
 from gateway.web.listener import listen
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -313,3 +313,63 @@ async def test_a_front_that_stops_listening_finishes_what_is_open() -> None:
             go_on.set()
             assert await reader.readline() == b"end\n"
         await front.close()
+
+
+class Named(Fixed):
+    """One replica with the name r1."""
+
+    def address_of(self, name: str) -> Address | None:
+        return self.addresses()[0] if name == "r1" else None
+
+
+@asynccontextmanager
+async def named_front() -> AsyncIterator[Address]:
+    """Run a front whose only replica answers with the request line that it got."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + await reader.readline())
+        await writer.drain()
+
+    listener = listen("127.0.0.1", 0)
+    async with replica(echo) as address:
+        front = Front(Named([address]), listener)
+        await front.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            await front.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "answer"),
+    [
+        (b"/playground/replicas/r1/mcp", b"POST /mcp HTTP/1.1\r\n"),
+        (b"/playground/replicas/r1/mcp?a=1", b"POST /mcp?a=1 HTTP/1.1\r\n"),
+        (b"/playground/replicas/r1/", b""),
+        (b"/playground/replicas/r1/readyz", b""),
+        (b"/playground/replicas/r1/../../mcp", b""),
+        (b"/playground/replicas/r1/mcp/../x", b""),
+        (b"/playground/replicas/r1/playground/fleet", b""),
+        (b"/playground/replicas/r2/mcp", b""),
+        (b"/playground/replicas/..%2fr1/mcp", b""),
+        (b"http://127.0.0.1/playground/fleet", b"POST http://127.0.0.1/playground/fleet HTTP/1.1\r\n"),
+        (b"/playground/%66leet", b"POST /playground/%66leet HTTP/1.1\r\n"),
+        (b"/x/../playground/fleet", b"POST /x/../playground/fleet HTTP/1.1\r\n"),
+    ],
+    ids=str,
+)
+async def test_only_the_endpoint_of_a_replica_can_be_addressed(target: bytes, answer: bytes) -> None:
+    async with named_front() as address, client_of(address) as (reader, writer):
+        writer.write(b"POST " + target + b" HTTP/1.1\r\n\r\n")
+        writer.write_eof()
+        response = await reader.read()
+        assert response.partition(b"\r\n\r\n")[2] == answer
+        assert response.startswith(b"HTTP/1.1 200" if answer else (b"HTTP/1.1 404", b"HTTP/1.1 503"))
+
+
+async def test_a_client_that_never_ends_its_first_line_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cli.round_robin._LINE_SECONDS", 0.05)
+    async with named_front() as address, client_of(address) as (reader, writer):
+        writer.write(b"POST /mcp")
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""

@@ -85,3 +85,43 @@ test("a copied command has no token, and quotes what a shell would read", () => 
   assert(text.includes(`'{"a":"it'\\''s"}'`));
   assert(text.includes("$TOKEN"));
 });
+
+test("cancelling a call ends each of its running legs", async () => {
+  const signals = [];
+  const wire = {
+    request: (_method, _params, { signal }) => new Promise((_resolve, reject) => {
+      signals.push(signal);
+      signal.addEventListener("abort", () => reject(signal.reason));
+    }),
+  };
+  const calls = new Calls(wire);
+  const call = calls.start(ORDER);
+  calls.resend(call, call.last);
+  calls.cancel(call);
+  assert.deepEqual(signals.map((signal) => signal.aborted), [true, true]);
+  while (call.isRunning) await new Promise((resolve) => setTimeout(resolve, 0));
+  assert.deepEqual(call.legs.map((leg) => leg.kind), ["cancelled", "cancelled"]);
+});
+
+test("of ten thousand messages, the newest are kept", async () => {
+  const wire = {
+    async request(_method, _params, { onMessage }) {
+      for (let number = 0; number < 10_000; number += 1) onMessage({ method: "notifications/message", params: { level: "info", data: number } });
+      onMessage({ method: "notifications/progress", params: { progress: 1 } });
+      return { status: 200, message: { result: {} } };
+    },
+  };
+  const leg = await settled(new Calls(wire).start(ORDER));
+  assert.equal(leg.heard, 10_000);
+  assert.equal(leg.events.at(-1).data, 9999);
+  assert(leg.events.length <= 50);
+  assert.equal(leg.progress.done, 1);
+});
+
+test("another answer starts from the one that was given", async () => {
+  const calls = new Calls(client(ASKS, { content: [] }));
+  const call = calls.start(ORDER);
+  const first = await settled(call);
+  await calls.answer(call, first, { size: { action: "decline" } });
+  assert.deepEqual(call.answersTo(first), { size: { action: "decline" } });
+});

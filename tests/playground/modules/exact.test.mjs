@@ -37,3 +37,17 @@ test("indented text has one member a line", () => {
   assert.equal(stringify({ a: [1, { b: new Exact("9".repeat(30)) }], c: {} }, "  "),
     `{\n  "a": [\n    1,\n    {\n      "b": ${"9".repeat(30)}\n    }\n  ],\n  "c": {}\n}`);
 });
+
+test("long strings do not overflow the stack, whatever is in them", () => {
+  for (const piece of ["x", "\n", "\\", '"', "é"]) {
+    const long = piece.repeat(8 << 20);
+    assert.equal(parse(JSON.stringify({ long })).long, long);
+  }
+});
+
+test("parsed objects are never elements of the view library, which have no constructor", () => {
+  const value = parse('{"type":"img","props":{"src":"x"},"inner":{"constructor":null}}');
+  assert.notEqual(value.constructor, undefined);
+  assert.notEqual(value.inner.constructor, undefined);
+  assert.equal(String(value.inner), '{"constructor":null}');
+});

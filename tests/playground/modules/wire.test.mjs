@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { parse } from "../../../gateway/web/playground/static/exact.js";
 import { EventReader } from "../../../gateway/web/playground/static/sse.js";
 import { Client, NoAnswer, RpcError, headerValue, paramHeaders } from "../../../gateway/web/playground/static/wire.js";
 
@@ -80,4 +81,26 @@ test("all pages of a list are read", async () => {
 test("an error of the server has its code and its message", async () => {
   const { client } = answering(["application/json", '{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"Unknown tool: x"}}', 400]);
   await assert.rejects(client.result("tools/call", { name: "x" }), (error) => error instanceof RpcError && error.code === -32602);
+});
+
+test("events that are not messages are skipped, and the stream is closed after the answer", async () => {
+  let isClosed = false;
+  const stream = new ReadableStream({
+    start: (control) => control.enqueue(new TextEncoder().encode('data: null\n\ndata: [1]\n\ndata: {\n\ndata\n\ndata: {"id":1,"result":{}}\n\n')),
+    cancel: () => { isClosed = true; },
+  });
+  const fetcher = async () => new Response(stream, { headers: { "content-type": "text/event-stream" } });
+  assert.deepEqual((await new Client({ fetcher }).request("tools/list")).message.id, 1);
+  assert(isClosed);
+});
+
+test("an answer that is JSON but not a message is an error", async () => {
+  for (const body of ["null", "[]", "1"]) {
+    await assert.rejects(answering(["application/json", body]).client.request("tools/list"), NoAnswer);
+  }
+});
+
+test("only plain values go into headers", () => {
+  const schema = { properties: { a: { "x-mcp-header": "A" }, n: { "x-mcp-header": "N" } } };
+  assert.deepEqual(paramHeaders(schema, parse('{"a":{"b":1},"n":9007199254740993}')), { "Mcp-Param-N": "9007199254740993" });
 });

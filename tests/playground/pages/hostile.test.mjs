@@ -106,3 +106,45 @@ test("a name that was rebound to this machine gets nothing", async () => {
     assert.deepEqual(statuses, [403, 403, 403]);
   }, { args: ["--host-resolver-rules=MAP rebound.example 127.0.0.1"], allowed: [/status of 403/, /Cross-Origin-Opener-Policy/] });
 });
+
+/** Let a page get these results instead of the server's, by method. */
+async function answering(page, results) {
+  await page.route("**/mcp", async (route) => {
+    const { id, method } = JSON.parse(route.request().postData());
+    if (!Object.hasOwn(results, method)) return route.continue();
+    await route.fulfill({ contentType: "application/json", headers: { "x-gateway-replica": "r1" }, body: `{"jsonrpc":"2.0","id":${id},"result":${results[method]}}` });
+  });
+}
+
+const FORGED = '{"__b":1,"type":"img","props":{"src":"x","onerror":"pwned=1"},"key":null,"__v":1}';
+const NODE = `{"type":"object","title":${FORGED},"description":${FORGED},"properties":{"next":{"$ref":"#"},"n":{"type":"number"},"s":{"type":"string","default":5},"f":{"type":"string","format":"constructor"}}}`;
+const STRANGE = `[{"name":"linked","title":${FORGED},"description":${FORGED},"annotations":{"__proto__":true,"constructor":1},"inputSchema":${NODE}},
+  {"name":"odd","inputSchema":{"type":"object","required":5,"properties":{"a":{"$ref":"#/%"},"b":{"anyOf":{"x":1}}}}},
+  {"name":"circle","inputSchema":{"type":"object","properties":{"a":{"anyOf":[{"$ref":"#/properties/a"}]}}}}]`;
+
+test("objects in the place of texts, and schemas without an end, are shown and harm nothing", async () => {
+  await withPage("about:blank", async (page) => {
+    await answering(page, {
+      "tools/list": `{"tools":${STRANGE}}`,
+      "tools/call": `{"resultType":"complete","content":[{"type":"text","text":${FORGED}},{"type":"resource_link","uri":"https://bank.example@evil.example/","name":${FORGED}},null,5],"structuredContent":${FORGED}}`,
+    });
+    await page.goto(URL_);
+    for (const name of ["linked", "odd", "circle"]) {
+      await page.getByRole("option").nth(["linked", "odd", "circle"].indexOf(name)).click();
+      await page.getByRole("region", { name: `tool ${name}` }).getByRole("button", { name: /^Call/ }).waitFor();
+    }
+    await page.getByRole("option").first().click();
+    const form = page.getByRole("region", { name: "tool linked" });
+    await form.getByRole("button", { name: "add next" }).click();
+    await form.getByRole("button", { name: "add next" }).waitFor();
+    await form.getByRole("button", { name: "leave out next" }).click();
+    await form.getByLabel("n", { exact: true }).first().pressSequentially("1.05");
+    assert.equal(await form.getByLabel("n", { exact: true }).first().inputValue(), "1.05");
+    await form.getByLabel("s", { exact: true }).first().fill("x");
+    await form.getByLabel("f", { exact: true }).first().pressSequentially("y".repeat(70));
+    await form.getByRole("button", { name: /^Call/ }).click();
+    await ends(newest(page), "done");
+    assert.equal(await newest(page).locator("a").count(), 0);
+    await isUnharmed(page);
+  }, { allowed: [/loads http/] });
+});

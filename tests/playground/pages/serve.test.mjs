@@ -33,6 +33,21 @@ test("a token that is not accepted is named as the problem", async () => {
   }, { token: "not-a-token", allowed: [/status of 401/] });
 });
 
+test("a forgotten token takes along what was read with it", async () => {
+  await withPage(SERVE_URL, async (page) => {
+    await call(page, "link_accounts");
+    await newest(page).getByRole("form", { name: "questions" }).waitFor();
+    await page.getByRole("button", { name: "Forget the token" }).click();
+    await page.getByLabel("Token").fill("Zürich");
+    await page.getByRole("button", { name: "Continue" }).click();
+    await page.getByText("only printable ASCII characters").waitFor();
+    await page.getByLabel("Token").fill(TOKEN);
+    await page.getByRole("button", { name: "Continue" }).click();
+    await page.getByText("Calls appear here").waitFor();
+    assert.equal(await page.getByRole("article").count(), 0);
+  }, { token: TOKEN });
+});
+
 test("the token goes to the gateway's own paths only", async () => {
   const seen = [];
   await withPage(SERVE_URL, async (page) => {

@@ -8,9 +8,10 @@ import { Stories } from "./stories.js";
 import { Follower, Notices, Tasks } from "./tasks.js";
 import { Timeline } from "./timeline.js";
 import { Tools } from "./tools.js";
-import { News, Safe, html, render, useNews, useState } from "./view.js";
+import { News, Safe, html, render, stepThrough, useNews, useState } from "./view.js";
 import { Client, RpcError } from "./wire.js";
 
+const MOMENT_MS = 16;
 const THEMES = ["auto", "light", "dark"];
 
 /** Everything that the panels share. Nothing of it is stored: a token lives as long as the page. */
@@ -25,19 +26,28 @@ class App {
     this.lists = { tools: [], prompts: [], resources: [], templates: [] };
     this.upstreams = [];
     this.drafts = new Map();
-    this.watched = new Set();
     this.fleet = null;
     this.chosenReplica = null;
+    this.isOpen = false;
+    this._drawing = null;
     this._memories = new Map();
-    const redraw = () => this.redraw();
+    const redraw = () => this.redrawSoon();
     this.client = new Client({ token: () => this.token });
-    this.follower = new Follower(this.client, { onChange: redraw, onList: (name) => this.readList(name) });
+    this.follower = new Follower(this.client, { onChange: redraw, onList: (name) => this.readList(name).catch((error) => this.fail(error)) });
     this.watched = this.follower.uris;
     this.calls = new Calls(this.client, { onChange: redraw, onTask: (task, call) => this.follower.add(task, call.title) });
   }
 
   redraw() {
     this.news.spread();
+  }
+
+  /** Draw the page once for all messages that come within a moment. */
+  redrawSoon() {
+    this._drawing ??= setTimeout(() => {
+      this._drawing = null;
+      this.redraw();
+    }, MOMENT_MS);
   }
 
   show(panel) {
@@ -79,10 +89,11 @@ class App {
 
   async start() {
     const answer = await fetch("playground/config", { cache: "no-store", credentials: "omit" });
+    if (!answer.ok) throw new Error(`The server answered ${answer.status}. Reload the page.`);
     this.config = await answer.json();
     document.title = this.config.name;
     if (this.config.fleet) {
-      this.fleet = new FleetControl(() => this.redraw());
+      this.fleet = new FleetControl(() => this.redrawSoon());
       this.fleet.start();
     }
     if (this.config.auth === "none") await this.open();
@@ -96,7 +107,7 @@ class App {
       await Promise.all([this.readList("tools"), this.readList("prompts"), this.readList("resources")]);
       this.upstreams = (await this._own("upstreams")).upstreams;
       if (this.config.tasks) await this.readTasks();
-      this.follower.listen();
+      else this.follower.listen();
       this.isOpen = true;
     } catch (error) {
       this.fail(error);
@@ -105,26 +116,25 @@ class App {
   }
 
   async readList(name) {
+    const lists = this.lists; // those of this caller: somebody else may be here when the answer comes
     if (name === "resources") {
       const both = await Promise.all([this.client.list("resources/list"), this.client.list("resources/templates/list")]);
-      [this.lists.resources, this.lists.templates] = both;
+      [lists.resources, lists.templates] = both;
     } else {
-      this.lists[name] = await this.client.list(`${name}/list`);
+      lists[name] = await this.client.list(`${name}/list`);
     }
     this.redraw();
   }
 
   async readTasks() {
-    let found;
     try {
-      found = await this._own("tasks");
+      for (const task of (await this._own("tasks")).tasks) {
+        if (this.follower.tasks.has(task.taskId)) continue;
+        const status = { queued: "working", running: "working", waiting: "input_required", done: task.failed ? "failed" : "completed" }[task.phase] ?? task.phase;
+        this.follower.tasks.set(task.taskId, { taskId: task.taskId, tool: task.tool, status, createdAt: new Date(task.createdAt).toISOString() });
+      }
     } catch (error) {
-      return this.fail(error);
-    }
-    for (const task of found.tasks) {
-      if (this.follower.tasks.has(task.taskId)) continue;
-      const status = { queued: "working", running: "working", waiting: "input_required", done: task.failed ? "failed" : "completed" }[task.phase] ?? task.phase;
-      this.follower.tasks.set(task.taskId, { taskId: task.taskId, tool: task.tool, status, createdAt: new Date(task.createdAt).toISOString() });
+      this.fail(error);
     }
     this.follower.listen();
     this.redraw();
@@ -137,6 +147,20 @@ class App {
     const body = await answer.json();
     if (!answer.ok) throw new Error(body.error?.message ?? `The ${what} cannot be read`);
     return body;
+  }
+
+  /** Forget the token, and all that was read with it: the next caller may be somebody else. */
+  forgetToken() {
+    this.token = "";
+    this.isOpen = false;
+    this.problem = null;
+    this.drafts.clear();
+    this._memories.clear();
+    this.lists = { tools: [], prompts: [], resources: [], templates: [] };
+    this.upstreams = [];
+    this.calls.clear();
+    this.follower.clear();
+    this.redraw();
   }
 
   watch(uri) {
@@ -164,7 +188,7 @@ const PANELS = [
 
 function Page({ app }) {
   useNews(app.news);
-  if (app.config === null) return html`<p class="empty">Loading …</p>`;
+  if (app.config === null) return app.problem ? html`<${Problem} ...${app.problem} />` : html`<p class="empty">Loading …</p>`;
   const needsToken = app.config.auth === "bearer" && !app.isOpen;
   return html`<div class="page">
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to the content</a>
@@ -184,7 +208,7 @@ function Top({ app }) {
   return html`<header class="top">
     <strong class="brand">${app.config.name}</strong><span class="quiet-text">${app.config.version} · ${app.config.wire}</span>
     <span class="grow"></span>
-    ${app.config.auth === "bearer" && app.isOpen && html`<button type="button" class="quiet" onClick=${() => { app.token = ""; app.choose("isOpen", false); }}>Forget the token</button>`}
+    ${app.config.auth === "bearer" && app.isOpen && html`<button type="button" class="quiet" onClick=${() => app.forgetToken()}>Forget the token</button>`}
     <button type="button" class="quiet" onClick=${next}>Theme: ${app.theme}</button>
   </header>`;
 }
@@ -193,9 +217,12 @@ function Login({ app }) {
   const [token, setToken] = useState("");
   const enter = (event) => {
     event.preventDefault();
-    app.token = token.trim();
+    const entered = token.trim();
     setToken("");
-    app.open();
+    // Some browsers quote a header value that they refuse.
+    if (!/^[\x21-\x7e]+$/.test(entered)) return app.fail(new Error("A token has only printable ASCII characters, and no spaces"));
+    app.token = entered;
+    app.open().then(() => document.getElementById("main")?.focus());
   };
   return html`<main id="main" tabindex="-1" class="login"><form onSubmit=${enter}>
     <h1>Enter a bearer token</h1>
@@ -208,17 +235,10 @@ function Login({ app }) {
 function Main({ app }) {
   const shown = PANELS.filter(([id]) => id !== "stories" || app.fleet);
   const [, , Panel] = shown.find(([id]) => id === app.panel) ?? shown[0];
-  const move = (event) => {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (by === undefined) return;
-    const place = shown.findIndex(([id]) => id === app.panel);
-    const [id] = shown[(place + by + shown.length) % shown.length];
-    app.show(id);
-    event.currentTarget.querySelector(`[data-panel="${id}"]`).focus();
-  };
+  const move = (event) => stepThrough(event, shown.map(([id]) => id), app.panel, (id) => app.show(id));
   const waiting = [...app.follower.tasks.values()].filter((task) => task.status === "input_required").length;
   return html`<div class="layout">
-    <nav class="tabs" role="tablist" aria-label="panels" onKeyDown=${move}>${shown.map(([id, title]) => html`<button type="button" role="tab" key=${id} data-panel=${id}
+    <nav class="tabs" role="tablist" aria-label="panels" onKeyDown=${move}>${shown.map(([id, title]) => html`<button type="button" role="tab" key=${id}
       id=${`tab-${id}`} aria-selected=${app.panel === id} aria-controls="main" tabindex=${app.panel === id ? 0 : -1}
       onClick=${() => app.show(id)}>${title}${id === "tasks" && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for an answer`}>${waiting}</span>` : null}</button>`)}</nav>
     <main id="main" tabindex="-1" role="tabpanel" aria-labelledby=${`tab-${app.panel}`}><${Safe} key=${app.panel}><${Panel} app=${app} /><//></main>

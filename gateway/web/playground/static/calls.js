@@ -3,6 +3,7 @@
 import { Exact } from "./exact.js";
 
 const MAX_SHEDS = 10;
+const MAX_EVENTS = 50;
 
 /** One request of a call, and what came of it. */
 export class Leg {
@@ -12,7 +13,9 @@ export class Leg {
     this.wanted = wanted;
     this.startedAt = Date.now();
     this.kind = "running";
+    this.progress = null;
     this.events = [];
+    this.heard = 0;
     this.replica = null;
     this.ms = null;
     this.status = null;
@@ -22,11 +25,23 @@ export class Leg {
     this.error = null;
     this.challenge = null;
     this.note = "";
+    this.aborting = new AbortController();
   }
 
   /** The size of the sealed state that the client carries to the next leg. */
   get stateBytes() {
     return this.state === null ? 0 : this.state.length;
+  }
+
+  /** Keep the last progress and the newest other events, so that no tool can fill the memory of the page. */
+  hear(event) {
+    if (event.type === "progress") {
+      this.progress = event;
+      return;
+    }
+    this.heard += 1;
+    this.events.push(event);
+    if (this.events.length > MAX_EVENTS) this.events.shift();
   }
 
   get answers() {
@@ -36,15 +51,13 @@ export class Leg {
 
 /** One call, with all of its legs. Listeners are called after each change. */
 export class Call {
-  constructor(id, { method, params, title, headers, subject }) {
+  constructor(id, { method, params, title, headers }) {
     this.id = id;
     this.method = method;
     this.params = params;
     this.title = title;
     this.headers = headers ?? {};
-    this.subject = subject ?? null;
     this.legs = [];
-    this.aborting = null;
     this.startedAt = Date.now();
   }
 
@@ -52,9 +65,19 @@ export class Call {
     return this.legs.at(-1);
   }
 
-  /** Whether the call is over when the page closes: its answer is not given, or its leg is running. */
+  /** Whether the call is over when the page closes: its answer is not given, or a leg is running. */
   get isOpen() {
-    return this.last !== undefined && (this.last.kind === "asks" || this.last.kind === "running");
+    return this.isRunning || this.last?.kind === "asks";
+  }
+
+  get isRunning() {
+    return this.legs.some((leg) => leg.kind === "running");
+  }
+
+  /** Return the answers that the newest continuation of a leg has sent. */
+  answersTo(leg) {
+    const next = this.legs.findLast((other) => leg.state !== null && other.request.params.requestState === leg.state);
+    return next?.answers ?? {};
   }
 }
 
@@ -108,9 +131,16 @@ export class Calls {
     return this._run(call, { method: call.method, params }, { replica, note: "with a changed state" });
   }
 
-  /** Cancel the running leg: on this version of the protocol, closing the stream cancels the request. */
+  /** Cancel the running legs: on this version of the protocol, closing the stream cancels the request. */
   cancel(call) {
-    call.aborting?.abort();
+    for (const leg of call.legs) leg.aborting.abort();
+  }
+
+  /** Cancel and forget all calls. */
+  clear() {
+    for (const call of this.list) this.cancel(call);
+    this.list = [];
+    this._onChange();
   }
 
   remove(call) {
@@ -123,16 +153,15 @@ export class Calls {
     const leg = new Leg(call.legs.length + 1, request, replica ?? null);
     leg.note = note;
     call.legs.push(leg);
-    call.aborting = new AbortController();
     this._onChange();
     try {
       const answer = await this._client.request(request.method, request.params, {
         replica,
         headers: call.headers,
-        signal: call.aborting.signal,
+        signal: leg.aborting.signal,
         meta: { progressToken: `leg-${call.id}-${leg.number}`, "io.modelcontextprotocol/logLevel": "debug" },
         onMessage: (message) => {
-          leg.events.push(event(message));
+          leg.hear(event(message));
           this._onChange();
         },
       });
@@ -144,10 +173,9 @@ export class Calls {
       leg.kind = wasCancelled ? "cancelled" : "lost";
       leg.error = wasCancelled ? null : { message: error.message };
     }
-    call.aborting = null;
     if (leg.kind === "task") this._onTask(leg.result, call);
     this._onChange();
-    if (leg.kind === "shed" && sheds < MAX_SHEDS) {
+    if (leg.kind === "shed" && leg.state !== null && sheds < MAX_SHEDS && this.list.includes(call)) {
       const params = { ...call.params, requestState: leg.state };
       return this._run(call, { method: call.method, params }, { sheds: sheds + 1, note: "handed over by a busy or leaving replica" });
     }

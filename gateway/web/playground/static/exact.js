@@ -13,10 +13,20 @@ export class Exact {
 }
 
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
-const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
 const BLANK = /[ \t\n\r]*/y;
 const WORDS = { true: true, false: false, null: null };
 const MAX_DEPTH = 100;
+
+/**
+ * What parsed objects inherit. It has no setter for `__proto__`, so that name is data like any other. It has a
+ * `constructor`, by which the view library tells data from its own elements: without one, data would become markup.
+ */
+const PARSED = Object.assign(Object.create(null), {
+  constructor: Object,
+  toString() {
+    return stringify(this);
+  },
+});
 
 /** Parse JSON text. Numbers that JavaScript cannot hold become `Exact`. Throws a `SyntaxError` that names the place. */
 export function parse(text) {
@@ -43,14 +53,35 @@ export function parse(text) {
     return true;
   }
 
+  // Not a regular expression: those overflow the stack at strings of a few MB.
+  function string() {
+    if (text[at] !== '"') return null;
+    let end = at;
+    do end = text.indexOf('"', end + 1);
+    while (end > 0 && isEscaped(end));
+    try {
+      const found = JSON.parse(text.slice(at, end + 1));
+      at = end + 1;
+      return found;
+    } catch {
+      return fail();
+    }
+  }
+
+  function isEscaped(place) {
+    let before = place;
+    while (text[before - 1] === "\\") before -= 1;
+    return (place - before) % 2 === 1;
+  }
+
   function members(depth) {
-    const object = Object.create(null);
+    const object = Object.create(PARSED);
     if (take("}")) return object;
     do {
       match(BLANK);
-      const name = match(STRING);
+      const name = string();
       if (name === null || !take(":")) fail();
-      object[JSON.parse(name)] = value(depth);
+      object[name] = value(depth);
     } while (take(","));
     if (!take("}")) fail();
     return object;
@@ -69,8 +100,8 @@ export function parse(text) {
     if (depth > MAX_DEPTH) throw new SyntaxError(`nested deeper than ${MAX_DEPTH} levels`);
     if (take("{")) return members(depth + 1);
     if (take("[")) return elements(depth + 1);
-    const string = match(STRING);
-    if (string !== null) return JSON.parse(string);
+    const found = string();
+    if (found !== null) return found;
     const number = match(NUMBER);
     if (number !== null) return numberOf(number);
     for (const [word, meaning] of Object.entries(WORDS)) {

@@ -9,22 +9,30 @@ export class FleetControl {
   constructor(onChange) {
     this.state = null;
     this.said = "";
+    this._orders = 0;
+    this._isLost = false;
     this._onChange = onChange;
     this._token = null;
-    this._timer = null;
   }
 
   /** Read the state every second while the page is visible. */
   async start() {
-    await this.read();
-    this._timer = setInterval(() => document.visibilityState === "visible" && this.read(), POLL_MS);
+    for (;;) {
+      if (document.visibilityState === "visible") await this.read();
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
   }
 
   async read() {
+    const orders = this._orders;
     try {
-      this._take(await this._send("GET", ""));
+      const state = await this._send("GET", "");
+      if (orders === this._orders) this._take(state); // the answer to an order is newer
+      if (this._isLost) this.said = "";
+      this._isLost = false;
     } catch (error) {
       this.said = error.message;
+      this._isLost = true;
     }
     this._onChange();
   }
@@ -33,6 +41,7 @@ export class FleetControl {
   async order(path) {
     try {
       const state = await this._send("POST", path);
+      this._orders += 1;
       this.said = state.said ?? "";
       this._take(state);
     } catch (error) {
@@ -80,7 +89,7 @@ export function Fleet({ app }) {
         <button type="button" class="quiet" onClick=${() => fleet.order("/keys/rotate")}>Next step of a rotation</button></dd>`}
       ${state.release !== null && html`<dt>Release</dt><dd>${state.release} <button type="button" class="quiet" onClick=${() => fleet.order("/release")}>Roll out release ${3 - state.release}</button></dd>`}
     </dl>
-    ${fleet.said && html`<p class="said" role="status">${fleet.said}</p>`}
+    <p class="said" role="status">${fleet.said}</p>
   </section>`;
 }
 

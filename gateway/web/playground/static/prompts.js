@@ -1,7 +1,7 @@
 // Prompts and resources.
 
 import { List, About, Where } from "./tools.js";
-import { html, useState } from "./view.js";
+import { Safe, html, own, useRef, useState } from "./view.js";
 
 /** The prompts panel. */
 export function Prompts({ app }) {
@@ -10,14 +10,14 @@ export function Prompts({ app }) {
   if (chosen === undefined) return html`<p class="empty">This server has no prompts.</p>`;
   return html`<div class="two">
     <${List} label="prompts" entries=${prompts} chosen=${chosen.name} choose=${(name) => app.choose("chosenPrompt", name)} />
-    <${PromptForm} key=${chosen.name} prompt=${chosen} app=${app} />
+    <${Safe} key=${chosen.name}><${PromptForm} prompt=${chosen} app=${app} /><//>
   </div>`;
 }
 
 function PromptForm({ prompt, app }) {
   const [given, setGiven] = useState({});
-  const names = prompt.arguments ?? [];
-  const missing = names.filter((each) => each.required && !given[each.name]);
+  const names = Array.isArray(prompt.arguments) ? prompt.arguments : [];
+  const missing = names.filter((each) => each.required && !own(given, each.name));
   const get = (event) => {
     event.preventDefault();
     app.calls.start({ method: "prompts/get", params: { name: prompt.name, arguments: given }, title: prompt.title ?? prompt.name }, { replica: app.chosenReplica });
@@ -26,7 +26,7 @@ function PromptForm({ prompt, app }) {
     <${About} entry=${prompt} app=${app} />
     <form onSubmit=${get}>
       ${names.map((each) => html`<${Completed} key=${each.name} label=${each.title ?? each.name} name=${each.name} isRequired=${each.required} help=${each.description}
-        value=${given[each.name] ?? ""} change=${(text) => setGiven({ ...given, [each.name]: text })}
+        value=${own(given, each.name) ?? ""} change=${(text) => setGiven({ ...given, [each.name]: text })}
         complete=${(typed) => app.complete({ type: "ref/prompt", name: prompt.name }, each.name, typed, given)} />`)}
       <div class="row"><button type="submit" class="primary" disabled=${missing.length > 0}>Get the prompt</button><${Where} app=${app} /></div>
     </form>
@@ -39,10 +39,12 @@ let ids = 0;
 function Completed({ label, isRequired, help, value, change, complete }) {
   const [id] = useState(() => `completed-${++ids}`);
   const [found, setFound] = useState([]);
+  const newest = useRef("");
   const input = async (event) => {
-    const typed = event.currentTarget.value;
+    const typed = (newest.current = event.currentTarget.value);
     change(typed);
-    setFound(await complete(typed));
+    const values = await complete(typed);
+    if (typed === newest.current) setFound(values); // an answer to earlier text may come later
   };
   return html`<div class="field">
     <label for=${id}>${label}${isRequired && html`<span class="required" title="required"> *</span>`}</label>
@@ -60,7 +62,7 @@ export function Resources({ app }) {
   if (chosen === undefined) return html`<p class="empty">This server has no resources.</p>`;
   return html`<div class="two">
     <${List} label="resources" entries=${entries} name=${key} chosen=${key(chosen)} choose=${(uri) => app.choose("chosenResource", uri)} />
-    <${ResourceForm} key=${key(chosen)} entry=${chosen} app=${app} />
+    <${Safe} key=${key(chosen)}><${ResourceForm} entry=${chosen} app=${app} /><//>
   </div>`;
 }
 
@@ -74,7 +76,7 @@ function variablesOf(template) {
 export function filled(template, values) {
   return template.replaceAll(VARIABLE, (expression, names) =>
     names.split(",").map((name) => {
-      const value = values[name.replace("*", "")] ?? "";
+      const value = own(values, name.replace("*", "")) ?? "";
       return expression.startsWith("{+") ? encodeURI(value) : encodeURIComponent(value);
     }).join(","));
 }
@@ -91,12 +93,12 @@ function ResourceForm({ entry, app }) {
   return html`<section class="panel" aria-label=${`resource ${uri}`}>
     <${About} entry=${entry} app=${app} />
     <form onSubmit=${read}>
-      ${names.map((name) => html`<${Completed} key=${name} label=${name} isRequired=${true} value=${given[name] ?? ""}
+      ${names.map((name) => html`<${Completed} key=${name} label=${name} isRequired=${true} value=${own(given, name) ?? ""}
         change=${(text) => setGiven({ ...given, [name]: text })}
         complete=${(typed) => app.complete({ type: "ref/resource", uri: entry.uriTemplate }, name, typed, given)} />`)}
       <p><code>${uri}</code> <span class="quiet-text">${entry.mimeType ?? ""}</span></p>
       <div class="row">
-        <button type="submit" class="primary" disabled=${names.some((name) => !given[name])}>Read</button>
+        <button type="submit" class="primary" disabled=${names.some((name) => !own(given, name))}>Read</button>
         <button type="button" class="quiet" aria-pressed=${isWatched} onClick=${() => app.watch(uri)}>${isWatched ? "Stop watching" : "Watch for changes"}</button>
         <${Where} app=${app} />
       </div>

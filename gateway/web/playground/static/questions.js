@@ -4,7 +4,7 @@ import { parse, stringify } from "./exact.js";
 import { Block } from "./content.js";
 import { ObjectForm } from "./forms.js";
 import { initialObject, problems, resolve } from "./schema.js";
-import { Json, Link, html, own, useState } from "./view.js";
+import { Json, Link, focusAround, html, own, useState, webUrl } from "./view.js";
 
 const DECLINE = { action: "decline" };
 const DISMISS = { action: "cancel" };
@@ -70,16 +70,22 @@ export function Questions({ questions, send, isBusy = false, given = {}, extra =
   const submit = (event) => {
     event.preventDefault();
     const responses = collected();
-    if (responses !== null) send(responses);
+    if (responses === null) return;
+    focusAround(event, "article");
+    send(responses);
   };
-  const all = (answer) => send(Object.fromEntries(keys.map((key) => [key, refusal(questions[key], answer)])));
+  const all = (event, answer) => {
+    focusAround(event, "article");
+    send(refusals(answer));
+  };
+  const refusals = (answer) => Object.fromEntries(keys.map((key) => [key, refusal(questions[key], answer)]));
   return html`<form class="questions" onSubmit=${submit} aria-label="questions">
     ${keys.map((key) => html`<${Question} key=${key} name=${key} question=${questions[key]} answer=${own(answers, key) ?? draft(questions[key])}
       change=${(answer) => set(key, answer)} problems=${own(shownProblems, key) ?? {}} />`)}
     <div class="row">
       <button type="submit" disabled=${isBusy}>${label}</button>
-      <button type="button" class="quiet" disabled=${isBusy} onClick=${() => all(DECLINE)}>Decline</button>
-      <button type="button" class="quiet" disabled=${isBusy} onClick=${() => all(DISMISS)}>Dismiss</button>
+      <button type="button" class="quiet" disabled=${isBusy} onClick=${(event) => all(event, DECLINE)}>Decline</button>
+      <button type="button" class="quiet" disabled=${isBusy} onClick=${(event) => all(event, DISMISS)}>Dismiss</button>
       ${extra?.(collected)}
     </div>
   </form>`;
@@ -131,8 +137,9 @@ function Body({ question, params, answer, change, wrong }) {
       onInput=${(event) => change({ ...answer, text: event.currentTarget.value })}></textarea></label>`;
   }
   if (params.mode === "url") {
+    const host = webUrl(params.url)?.host;
     return html`<div><p>It wants you to open this address:</p><p class="address"><${Link} href=${params.url ?? ""} /></p>
-      <p class="quiet-text">Open it only if you know the host. Then answer.</p></div>`;
+      <p class="quiet-text">${host ? html`Open it only if you know the host <strong>${host}</strong>. Then answer.` : "It is not an address that this page opens."}</p></div>`;
   }
   const schema = params.requestedSchema;
   if (schema === undefined) return html`<${Json} value=${params} />`;

@@ -1,12 +1,13 @@
 // Reads server-sent events from a fetch response. `EventSource` can neither send a body nor set headers.
 
-const LINE_END = /\r\n|\n|\r/;
+const LINE_END = /\r\n|\n|\r/g;
 
 /** Turns pieces of an event stream into the data of its events, wherever the pieces are cut. */
 export class EventReader {
   constructor() {
     this._decoder = new TextDecoder();
     this._rest = "";
+    this._searched = 0;
     this._data = [];
   }
 
@@ -19,9 +20,14 @@ export class EventReader {
     this._rest += text;
     const events = [];
     for (;;) {
+      LINE_END.lastIndex = this._searched;
       const end = LINE_END.exec(this._rest);
       // A lone CR at the end may be the first half of CRLF.
-      if (end === null || (end[0] === "\r" && end.index === this._rest.length - 1)) return events;
+      if (end === null || (end[0] === "\r" && end.index === this._rest.length - 1)) {
+        this._searched = end?.index ?? this._rest.length;
+        return events;
+      }
+      this._searched = 0;
       const line = this._rest.slice(0, end.index);
       this._rest = this._rest.slice(end.index + end[0].length);
       if (line === "") {

@@ -1,7 +1,7 @@
 // Three guided stories with the demo tools. Each step says what to do, and what it shows once it has happened.
 
 import { argumentsOf } from "./calls.js";
-import { Replica, html, size, useState } from "./view.js";
+import { Replica, html, size, stepThrough, useState } from "./view.js";
 
 const BUG = { method: "tools/call", params: { name: "update_work_item", arguments: argumentsOf('{"workItemId":42,"fields":{"System.State":"Resolved"}}') }, title: "update_work_item" };
 const REPORT = { method: "tools/call", params: { name: "report", arguments: argumentsOf('{"city":"Bern","sections":12}') }, title: "report" };
@@ -125,8 +125,9 @@ export function Stories({ app }) {
   if (stories.length === 0) return html`<p class="empty">The stories need the demo tools: run <code>gateway dev</code> without --tools.</p>`;
   const story = stories.find((each) => each.id === app.chosenStory) ?? stories[0];
   return html`<section class="panel stories">
-    <div class="tabs small" role="tablist" aria-label="stories">${stories.map((each) => html`<button type="button" role="tab" key=${each.id}
-      aria-selected=${each === story} onClick=${() => app.choose("chosenStory", each.id)}>${each.title}</button>`)}</div>
+    <div class="tabs small" role="tablist" aria-label="stories"
+      onKeyDown=${(event) => stepThrough(event, stories.map((each) => each.id), story.id, (id) => app.choose("chosenStory", id))}>${stories.map((each) => html`<button type="button" role="tab" key=${each.id}
+      aria-selected=${each === story} tabindex=${each === story ? 0 : -1} onClick=${() => app.choose("chosenStory", each.id)}>${each.title}</button>`)}</div>
     <${Story} key=${story.id} story=${story} app=${app} />
   </section>`;
 }

@@ -2,7 +2,7 @@
 
 import { Problem, Result } from "./content.js";
 import { Questions } from "./questions.js";
-import { clock, html } from "./view.js";
+import { Safe, clock, html } from "./view.js";
 
 const ENDED = new Set(["completed", "failed", "cancelled"]);
 const RETRY_MS = 2000;
@@ -25,7 +25,6 @@ export class Follower {
     this._onChange = onChange;
     this._onList = onList;
     this._stream = null;
-    this._closed = false;
   }
 
   /** Add a task that a call has become, or that was found in the index. */
@@ -48,7 +47,7 @@ export class Follower {
     this._stream?.abort();
     this.heard = null;
     const stream = (this._stream = new AbortController());
-    while (!stream.signal.aborted && !this._closed) {
+    while (!stream.signal.aborted) {
       const taskIds = [...this.tasks.values()].filter((task) => !ENDED.has(task.status)).map((task) => task.taskId);
       const notifications = { toolsListChanged: true, promptsListChanged: true, resourcesListChanged: true };
       if (taskIds.length > 0) notifications.taskIds = taskIds;
@@ -62,9 +61,14 @@ export class Follower {
     }
   }
 
-  close() {
-    this._closed = true;
+  /** Close the stream, and forget everything that belongs to the caller. */
+  clear() {
     this._stream?.abort();
+    this.tasks.clear();
+    this.uris.clear();
+    this.notices = [];
+    this.heard = null;
+    this._onChange();
   }
 
   _take(message) {
@@ -117,7 +121,7 @@ export function Tasks({ app }) {
   return html`<section class="panel">
     <div class="row"><h2>Tasks</h2><span class="grow"></span><button type="button" class="quiet" onClick=${() => app.readTasks()}>Read again</button></div>
     <p class="quiet-text">A task runs in a worker and outlives its page. Reload, and it is still here.</p>
-    ${tasks.length === 0 ? html`<p class="empty">No tasks yet. Call a tool that runs as a task.</p>` : tasks.map((task) => html`<${Task} key=${task.taskId} task=${task} app=${app} />`)}
+    ${tasks.length === 0 ? html`<p class="empty">No tasks yet. Call a tool that runs as a task.</p>` : tasks.map((task) => html`<${Safe} key=${task.taskId}><${Task} task=${task} app=${app} /><//>`)}
   </section>`;
 }
 
@@ -125,7 +129,7 @@ function Task({ task, app }) {
   const act = (promise) => promise.catch((error) => app.fail(error));
   const progress = task.progress;
   const isOver = ENDED.has(task.status);
-  return html`<article class="call" aria-label=${`task ${task.taskId}`}>
+  return html`<article class="call" tabindex="-1" aria-label=${`task ${task.taskId}`}>
     <header class="row">
       <h3>${task.title ?? task.tool ?? "task"}</h3>
       <span class="chip outcome ${task.status}">${task.status.replace("_", " ")}</span>
@@ -146,6 +150,6 @@ function Task({ task, app }) {
 /** The newest notices. */
 export function Notices({ app }) {
   const notices = app.follower.notices;
-  if (notices.length === 0) return null;
+  // A live region is heard only if it was there before its text.
   return html`<aside class="notices" aria-label="notices" aria-live="polite">${notices.slice(0, 3).map((notice) => html`<p><span class="quiet-text">${clock(notice.at)}</span> ${notice.text}</p>`)}</aside>`;
 }

@@ -2,9 +2,9 @@
 
 import { asCurl, asPython } from "./calls.js";
 import { Problem, Result } from "./content.js";
-import { stringify } from "./exact.js";
 import { Questions } from "./questions.js";
-import { Copy, Json, Replica, clock, duration, html, shown, size, useState } from "./view.js";
+import { Copy, Json, Replica, Safe, clock, duration, focusAround, html, shown, size, useState } from "./view.js";
+import { headersOf, message } from "./wire.js";
 
 const OUTCOMES = {
   running: "running",
@@ -22,21 +22,21 @@ const OUTCOMES = {
 export function Timeline({ app }) {
   const calls = app.calls.list;
   if (calls.length === 0) return html`<p class="empty">Calls appear here. Choose a tool and call it.</p>`;
-  return html`<div class="calls">${calls.map((call) => html`<${CallView} key=${call.id} call=${call} app=${app} />`)}</div>`;
+  return html`<div class="calls" tabindex="-1">${calls.map((call) => html`<${CallView} key=${call.id} call=${call} app=${app} />`)}</div>`;
 }
 
 function CallView({ call, app }) {
   const ran = call.legs.map((leg) => leg.replica).filter(Boolean);
   const replicas = ran.filter((id, place) => id !== ran[place - 1]);
-  return html`<article class="call" aria-label=${`call ${call.id} of ${call.title}`}>
+  return html`<article class="call" tabindex="-1" aria-label=${`call ${call.id} of ${call.title}`}>
     <header class="row">
       <h3>${call.title}</h3>
-      <span class="chip outcome ${call.last.kind}">${OUTCOMES[call.last.kind]}</span>
+      <span class="chip outcome ${call.last.kind}" role="status">${OUTCOMES[call.last.kind]}</span>
       <span class="quiet-text">${clock(call.startedAt)}</span>
       <span class="hops">${replicas.map((id, place) => html`${place > 0 && html`<span class="arrow" aria-label="then">→</span>`}<${Replica} id=${id} />`)}</span>
       <span class="grow"></span>
-      ${call.last.kind === "running" && html`<button type="button" class="quiet" onClick=${() => app.calls.cancel(call)}>Cancel</button>`}
-      <button type="button" class="quiet" aria-label=${`remove call ${call.id}`} onClick=${() => app.calls.remove(call)}>Remove</button>
+      ${call.isRunning && html`<button type="button" class="quiet" onClick=${(event) => { focusAround(event, "article"); app.calls.cancel(call); }}>Cancel</button>`}
+      <button type="button" class="quiet" aria-label=${`remove call ${call.id}`} onClick=${(event) => { focusAround(event, ".calls"); app.calls.remove(call); }}>Remove</button>
     </header>
     <ol class="legs">${call.legs.map((leg) => html`<${LegView} key=${leg.number} leg=${leg} call=${call} app=${app} />`)}</ol>
   </article>`;
@@ -54,9 +54,11 @@ function LegView({ leg, call, app }) {
       ${leg.state !== null && html`<span class="quiet-text" title="what the client carries to the next leg, encrypted">state ${size(leg.stateBytes)}</span>`}
       ${leg.note && html`<em class="quiet-text">${leg.note}</em>`}
     </div>
-    <${Given} leg=${leg} />
-    <${Events} events=${leg.events} />
-    <${Outcome} leg=${leg} call=${call} app=${app} isLast=${isLast} />
+    <${Safe}>
+      <${Given} leg=${leg} />
+      <${Events} leg=${leg} />
+      <${Outcome} leg=${leg} call=${call} app=${app} isLast=${isLast} />
+    <//>
     <${Actions} leg=${leg} call=${call} app=${app} />
   </li>`;
 }
@@ -73,14 +75,14 @@ function brief(answer) {
   return text.length > 120 ? `${text.slice(0, 120)} …` : text;
 }
 
-function Events({ events }) {
-  if (events.length === 0) return null;
-  const progress = events.findLast((event) => event.type === "progress");
-  const rest = events.filter((event) => event.type !== "progress");
-  return html`<div class="events" aria-live="polite">
+function Events({ leg }) {
+  const { progress, events, heard } = leg;
+  if (progress === null && heard === 0) return null;
+  return html`<div class="events">
     ${progress && html`<div class="row"><progress value=${progress.done} max=${progress.total ?? undefined} aria-label="progress"></progress>
       <span class="quiet-text">${progress.done}${progress.total !== undefined && ` of ${progress.total}`} ${progress.message ?? ""}</span></div>`}
-    ${rest.length > 0 && html`<ul class="logs">${rest.slice(-50).map((event) => html`<li><span class="quiet-text">${clock(event.at)}</span>
+    ${heard > events.length && html`<p class="quiet-text">The newest ${events.length} of ${heard} messages</p>`}
+    ${heard > 0 && html`<ul class="logs">${events.map((event) => html`<li><span class="quiet-text">${clock(event.at)}</span>
       ${event.type === "log" ? html`<span class="chip">${event.level}</span> <span>${shown(event.data)}</span>` : html`<code>${event.method}</code>`}</li>`)}</ul>`}
   </div>`;
 }
@@ -93,7 +95,7 @@ function Outcome({ leg, call, app, isLast }) {
         return html`<p class="given">It asked: ${Object.entries(leg.questions).map(([key, question]) => html`<span>${question.params?.message ?? ""} <code>${key}</code></span> `)}
           <button type="button" class="quiet" onClick=${() => setAgain(true)}>Answer differently</button></p>`;
       }
-      return html`<${Whereabouts} leg=${leg} app=${app} /><${Questions} questions=${leg.questions} isBusy=${call.last.kind === "running"}
+      return html`<${Whereabouts} leg=${leg} app=${app} /><${Questions} questions=${leg.questions} isBusy=${call.isRunning} given=${call.answersTo(leg)}
         send=${(answers) => { setAgain(false); app.calls.answer(call, leg, answers, { replica: app.chosenReplica }); }}
         label=${app.chosenReplica ? `Answer on ${app.chosenReplica}` : "Answer"}
         extra=${(collect) => html`<button type="button" class="quiet" title="change one character of the sealed state, and see what the gateway says"
@@ -115,7 +117,7 @@ function Outcome({ leg, call, app, isLast }) {
 /** Where a call is while its question waits: nowhere but in this page. */
 function Whereabouts({ leg, app }) {
   const isGone = app.fleet?.state && leg.replica && !app.fleet.isReady(leg.replica);
-  return html`<p class="given" role="status">
+  return html`<p class="given">
     ${isGone && html`<strong class="problem">${leg.replica} is not running any more.</strong>`}
     ${" "}The call waits in this page alone: ${size(leg.stateBytes)} of sealed state. Any replica can continue it.
   </p>`;
@@ -123,12 +125,9 @@ function Whereabouts({ leg, app }) {
 
 function Actions({ leg, call, app }) {
   if (leg.kind === "running") return null;
-  const client = app.client;
-  const body = () => stringify({ jsonrpc: "2.0", id: leg.number, method: leg.request.method, params: { ...leg.request.params, _meta: client._meta() } });
-  const headers = () => {
-    const { Authorization: _, ...rest } = client._headers(leg.request.method, leg.request.params, call.headers);
-    return rest;
-  };
+  const { method, params } = leg.request;
+  const body = () => message(leg.number, method, params);
+  const headers = () => headersOf(method, params, call.headers);
   const needsToken = app.config.auth === "bearer";
   return html`<details class="actions"><summary>Send again, copy, request and state</summary>
     <div class="row">

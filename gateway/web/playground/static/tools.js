@@ -4,7 +4,7 @@ import { argumentsOf } from "./calls.js";
 import { parse, stringify } from "./exact.js";
 import { ObjectForm } from "./forms.js";
 import { initialObject, problems, resolve } from "./schema.js";
-import { Json, html, useEffect, useRef, useState } from "./view.js";
+import { Json, Safe, html, useEffect, useMemo, useRef, useState } from "./view.js";
 import { paramHeaders } from "./wire.js";
 
 const ROW = 52;
@@ -16,10 +16,8 @@ export function List({ label, entries, chosen, choose, name = (entry) => entry.n
   const [top, setTop] = useState(0);
   const box = useRef(null);
   const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = entries.filter((entry) => {
-    const text = `${name(entry)} ${entry.title ?? ""} ${entry.description ?? ""}`.toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
+  const texts = useMemo(() => entries.map((entry) => `${name(entry)} ${entry.title ?? ""} ${entry.description ?? ""}`.toLowerCase()), [entries]);
+  const found = useMemo(() => entries.filter((_, number) => words.every((word) => texts[number].includes(word))), [texts, wanted]);
   const height = box.current?.clientHeight || 600;
   const first = Math.max(0, Math.floor(top / ROW) - SPARE);
   const last = Math.min(found.length, Math.ceil((top + height) / ROW) + SPARE);
@@ -40,7 +38,7 @@ export function List({ label, entries, chosen, choose, name = (entry) => entry.n
       onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
       <div role="presentation" style=${{ height: `${found.length * ROW}px`, position: "relative" }}>
         ${found.slice(first, last).map((entry, offset) => html`<div key=${name(entry)} id=${`row-${label}-${first + offset}`} role="option"
-          class="entry" aria-selected=${name(entry) === chosen} style=${{ top: `${(first + offset) * ROW}px` }} onClick=${() => choose(name(entry))}>
+          class="entry" aria-setsize=${found.length} aria-posinset=${first + offset + 1} aria-selected=${name(entry) === chosen} style=${{ top: `${(first + offset) * ROW}px` }} onClick=${() => choose(name(entry))}>
           <strong>${entry.title ?? name(entry)}</strong><span>${firstLine(entry.description ?? "")}</span></div>`)}
       </div>
     </div>
@@ -49,7 +47,7 @@ export function List({ label, entries, chosen, choose, name = (entry) => entry.n
 }
 
 function firstLine(text) {
-  return text.split("\n", 1)[0];
+  return String(text).split("\n", 1)[0];
 }
 
 const HINTS = {
@@ -65,7 +63,7 @@ export function Tools({ app }) {
   const chosen = tools.find((tool) => tool.name === app.chosenTool) ?? tools[0];
   return html`<div class="two">
     <${List} label="tools" entries=${tools} chosen=${chosen?.name} choose=${(name) => app.choose("chosenTool", name)} />
-    ${chosen ? html`<${ToolForm} key=${chosen.name} tool=${chosen} app=${app} />` : html`<p class="empty">There are no tools that you may call.</p>`}
+    ${chosen ? html`<${Safe} key=${chosen.name}><${ToolForm} tool=${chosen} app=${app} /><//>` : html`<p class="empty">There are no tools that you may call.</p>`}
   </div>`;
 }
 

@@ -1,6 +1,6 @@
 // The client of MCP 2026-07-28 over HTTP, for one page.
 
-import { parse, stringify } from "./exact.js";
+import { Exact, parse, stringify } from "./exact.js";
 import { EventReader } from "./sse.js";
 
 export const VERSION = "2026-07-28";
@@ -47,14 +47,39 @@ export function paramHeaders(schema, args) {
 }
 
 function collect(schema, value, headers) {
-  if (value === null || typeof value !== "object") return;
+  if (value === null || typeof value !== "object" || value instanceof Exact) return;
   for (const [name, member] of Object.entries(schema?.properties ?? {})) {
     const given = Object.hasOwn(value, name) ? value[name] : undefined;
     if (given === undefined || given === null) continue;
     const header = member?.["x-mcp-header"];
-    if (typeof header === "string") headers[`Mcp-Param-${header}`] = headerValue(String(given));
+    const isPlain = typeof given !== "object" || given instanceof Exact;
+    if (typeof header === "string" && isPlain) headers[`Mcp-Param-${header}`] = headerValue(String(given));
     else collect(member, given, headers);
   }
+}
+
+/** Write the message of a request. */
+export function message(id, method, params, { capabilities = CAPABILITIES, meta = {} } = {}) {
+  const own = {
+    [`${META}protocolVersion`]: VERSION,
+    [`${META}clientCapabilities`]: capabilities,
+    [`${META}clientInfo`]: { name: "sealed-gateway-playground", version: "1" },
+  };
+  return stringify({ jsonrpc: "2.0", id, method, params: { ...params, _meta: { ...own, ...meta } } });
+}
+
+/** Return the headers of a request, without the token. */
+export function headersOf(method, params, more = {}) {
+  const headers = {
+    "Content-Type": "application/json",
+    Accept: "application/json, text/event-stream",
+    "MCP-Protocol-Version": VERSION,
+    "Mcp-Method": method,
+    ...more,
+  };
+  const named = NAMED[method];
+  if (named !== undefined && typeof params[named] === "string") headers["Mcp-Name"] = headerValue(params[named]);
+  return headers;
 }
 
 /** An answer that is not a JSON-RPC message, or no answer at all. */
@@ -81,54 +106,26 @@ export class Client {
    */
   async request(method, params = {}, { replica, onMessage, signal, headers, capabilities, meta } = {}) {
     const id = ++this._id;
-    const body = stringify({
-      jsonrpc: "2.0",
-      id,
-      method,
-      params: { ...params, _meta: this._meta(capabilities, meta) },
-    });
+    const body = message(id, method, params, { capabilities, meta });
+    const token = this._token();
     const started = performance.now();
     const response = await this._fetch(address(replica), {
       method: "POST",
       body,
       signal,
-      headers: this._headers(method, params, headers),
+      headers: { ...headersOf(method, params, headers), ...(token && { Authorization: `Bearer ${token}` }) },
       credentials: "omit",
       cache: "no-store",
       redirect: "error",
     });
-    const message = await read(response, id, onMessage);
+    const answer = await read(response, id, onMessage);
     return {
       status: response.status,
       replica: response.headers.get("x-gateway-replica"),
       ms: performance.now() - started,
       challenge: response.headers.get("www-authenticate"),
-      message,
+      message: answer,
     };
-  }
-
-  _meta(capabilities = CAPABILITIES, meta = {}) {
-    return {
-      [`${META}protocolVersion`]: VERSION,
-      [`${META}clientCapabilities`]: capabilities,
-      [`${META}clientInfo`]: { name: "sealed-gateway-playground", version: "1" },
-      ...meta,
-    };
-  }
-
-  _headers(method, params, more = {}) {
-    const headers = {
-      "Content-Type": "application/json",
-      Accept: "application/json, text/event-stream",
-      "MCP-Protocol-Version": VERSION,
-      "Mcp-Method": method,
-      ...more,
-    };
-    const named = NAMED[method];
-    if (named !== undefined && typeof params[named] === "string") headers["Mcp-Name"] = headerValue(params[named]);
-    const token = this._token();
-    if (token) headers.Authorization = `Bearer ${token}`;
-    return headers;
   }
 
   /** Return the result of a request. Throws an `RpcError` if there is none. */
@@ -168,25 +165,33 @@ function address(replica) {
 
 async function read(response, id, onMessage) {
   if (!(response.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
-    const text = await response.text();
-    try {
-      return parse(text);
-    } catch {
-      throw new NoAnswer(`The server answered ${response.status} without a JSON-RPC message`);
-    }
+    const answer = messageIn(await response.text());
+    if (answer === null) throw new NoAnswer(`The server answered ${response.status} without a JSON-RPC message`);
+    return answer;
   }
   const events = new EventReader();
   const reader = response.body.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) throw new NoAnswer("The stream ended before the answer");
-    for (const data of events.take(value)) {
-      const message = parse(data);
-      if (message.id === id && message.method === undefined) {
-        await reader.cancel();
-        return message;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) throw new NoAnswer("The stream ended before the answer");
+      for (const data of events.take(value)) {
+        const each = messageIn(data);
+        if (each?.id === id && each.method === undefined) return each;
+        if (each !== null) onMessage?.(each);
       }
-      onMessage?.(message);
     }
+  } finally {
+    await reader.cancel().catch(() => {}); // an aborted stream cannot be cancelled again
+  }
+}
+
+/** Return the JSON-RPC message in a text, or null if it is not one. */
+function messageIn(text) {
+  try {
+    const found = parse(text);
+    return found !== null && typeof found === "object" && !Array.isArray(found) ? found : null;
+  } catch {
+    return null;
   }
 }
