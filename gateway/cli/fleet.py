@@ -165,7 +165,7 @@ class Fleet:
         """Stop, kill or start one process.
 
         Raises:
-            CannotDo: there is no such process, or it is in that state already.
+            CannotDo: the process does not exist, or is in that state already.
         """
         member = self.members.get(name)
         if member is None or self._nursery is None:

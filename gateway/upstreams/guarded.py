@@ -54,7 +54,7 @@ class GuardedClient:
 
         Raises:
             UpstreamError: the upstream answered with a JSON-RPC error.
-            UpstreamFailure: there is no valid answer, or the breaker is open.
+            UpstreamFailure: the answer is not valid, or the breaker is open.
             Overloaded: no place became free in time. Nothing was sent.
         """
         if self._breaker.refuses:

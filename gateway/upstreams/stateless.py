@@ -186,7 +186,7 @@ class StatelessClient:
 
         Raises:
             UpstreamError: the upstream answered with a JSON-RPC error.
-            UpstreamFailure: there is no valid answer.
+            UpstreamFailure: the answer is not valid, or missing.
         """
         hearing = _Hearing(on_notice, wants_progress, log_level)
         began = self._clock()
@@ -237,7 +237,7 @@ class StatelessClient:
 
         Raises:
             UpstreamError: the upstream answered with a JSON-RPC error; from the stream too.
-            UpstreamFailure: there is no valid answer; from the stream too.
+            UpstreamFailure: the answer is not valid, or the stream fails.
         """
         job = self._job(
             _LISTEN, {"notifications": wanted}, requester, seconds=LISTEN_SECONDS, max_bytes=MAX_CHANGE_BYTES
