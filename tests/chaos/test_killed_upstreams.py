@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from tests.wires.draft.messages import accept, call_params
 CALLS = int(os.environ.get("CALLS", "15000"))
 """How many calls get a result."""
 KILL_SECONDS = float(os.environ.get("KILL_SECONDS", "3"))
+FEWEST_KILLS = 4
+"""How often the upstream is killed at least, however fast the calls are."""
 WARM_CALLS = 1000
 CALLERS = 32
 TIMEOUT_SECONDS = 4.0
@@ -153,12 +155,12 @@ class Caller:
             self._streams[1].close()
 
 
-async def run_calls(site: Site, outcomes: Outcomes, keys: Iterator[int], until: int) -> None:
-    """Call from many callers at once, at both replicas, until so many calls have a result."""
+async def run_calls(site: Site, outcomes: Outcomes, keys: Iterator[int], is_enough: Callable[[], bool]) -> None:
+    """Call from many callers at once, at both replicas, until it is enough."""
 
     async def call(number: int) -> None:
         caller = Caller(user, site.replicas[number % len(site.replicas)], outcomes)
-        while len(outcomes.completed) < until:
+        while not is_enough():
             key = next(keys)
             await caller.call(f"key-{key}", key)
         caller.close()
@@ -189,17 +191,18 @@ def test_every_call_ends_in_time_and_says_whether_the_upstream_may_have_acted(
     with Site(tmp_path / "site", upstreams, None, {"GATEWAY_AUDIT_LOG": "off"}) as site:
         site.wait_listed()
         outcomes, keys = Outcomes(), itertools.count()
-        asyncio.run(run_calls(site, outcomes, keys, WARM_CALLS))
+        asyncio.run(run_calls(site, outcomes, keys, lambda: len(outcomes.completed) >= WARM_CALLS))
         before = [(descriptors(replica), resident_pages(replica)) for replica in site.replicas]
 
         async def busy() -> None:
             killing = asyncio.create_task(kill_again_and_again(upstream))
-            await run_calls(site, outcomes, keys, CALLS)
+            await run_calls(
+                site, outcomes, keys, lambda: len(outcomes.completed) >= CALLS and upstream.kills >= FEWEST_KILLS
+            )
             killing.cancel()
 
         asyncio.run(busy())
         acted = upstream.acted()
-        assert upstream.kills >= 3
         assert outcomes.longest < TIMEOUT_SECONDS + PLACE_SECONDS + SLACK_SECONDS
         assert {key: acted[key] for key in outcomes.completed if acted[key] != 1} == {}
         assert {key: acted[key] for key in outcomes.maybe if acted[key] > 1} == {}
