@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -51,7 +51,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import Requests, UpstreamCaller, UpstreamTelemetry
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -101,27 +101,6 @@ Learn: TypeAlias = Callable[[Requester], Coroutine[Any, Any, Learned | None]]
 """Looks a name up in the list of a caller. Returns None if it has no such name, or cannot be read now."""
 
 Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
-OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
-
-
-class Requests(Protocol):
-    """Sends requests to an upstream, within its limits."""
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        seconds: float,
-        max_bytes: int,
-    ) -> dict[str, Any]:
-        """Send a request and return its result; see `StatelessClient.request`."""
-        ...
 
 
 class UpstreamRelay:
@@ -129,7 +108,7 @@ class UpstreamRelay:
 
     Args:
         definition: what the operator wrote.
-        client: sends the requests.
+        client: sends the requests, within the limits of the upstream.
         credentials: has the tokens that tasks keep.
         telemetry: counts what fails and what is dropped.
         clock: seconds that never go back.
@@ -441,15 +420,20 @@ class _Leg:
                     max_bytes=definition.max_result_bytes,
                 )
             except Overloaded:
+                began = self._relay.clock()  # the upstream did not work while the request waited for a place
                 if not leg.in_task or self._busy_pauses == MAX_BUSY_PAUSES:
                     raise
                 self._busy_pauses += 1
             else:
-                self._spend(self._relay.clock() - began)
                 return result
+            finally:
+                self._spend(leg, began)
             await self._relay.pause(BUSY_PAUSE_SECONDS)
 
-    def _spend(self, seconds: float) -> None:
+    def _spend(self, leg: RelayLeg, began: float) -> None:
+        """Count the time since then as time that the upstream worked."""
+        seconds = self._relay.clock() - began
+        leg.away_seconds += seconds
         self._slot = msgspec.structs.replace(self._slot, spent_ms=self._slot.spent_ms + round(seconds * 1000))
 
     def _caller(self) -> UpstreamCaller:
@@ -465,7 +449,7 @@ class _Leg:
             passed = leg.relay_log(told["level"], told["data"], told.get("logger"))
             what = "log"
         else:
-            passed, what = False, "notice"
+            passed, what = False, "notification"
         if not passed:
             self._relay.telemetry.dropped(self._name, what)
 
