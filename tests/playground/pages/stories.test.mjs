@@ -46,6 +46,8 @@ test("a replica dies between question and answer, and another one finishes", asy
     const call = await answerBoth(page);
     const replicas = await replicasOf(call);
     assert.equal(replicas[0], victim);
+    const trail = await call.locator("header .replica").allInnerTexts();
+    assert.deepEqual(trail, replicas.filter((id, place) => id !== replicas[place - 1]));
     assert(!replicas.slice(1).includes(victim));
     await page.getByText("had begun").waitFor();
     await page.getByRole("button", { name: `Start ${victim}`, exact: true }).click();
