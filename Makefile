@@ -33,8 +33,8 @@ TYPES := tests/typing
 AFTER_DOCS := tests/docs/test_site.py tests/docs/test_tutorial.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
-# Tests that `make test` runs once; `make ci` also runs their repetitions on other data and servers, on compiled code.
-REPEATED := tests/storage tests/security/test_mutated_tokens.py
+# Tests that `make test` runs once or with few examples; `make ci` repeats them on other data and servers, on compiled code.
+REPEATED := $(addprefix tests/,calls loadtest observability process runtime security settings sizing storage tasks upstreams wires workers)
 # Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway gateway_pytest workers deploy loadtest bench scripts tests
@@ -120,7 +120,8 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory docs
 	@$(RUN) pytest -n 2 $(AFTER_DOCS)
 	@$(MAKE) --no-print-directory compiled
-	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE) && $(RUN) pytest -n 4 -m repeats $(REPEATED)
+	@cd $(COMPILED) && $(RUN) pytest -n 3 --hypothesis-profile=many $(CORE) && \
+		$(RUN) pytest -n 4 --hypothesis-profile=many -m "repeats or hypothesis" $(REPEATED)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
 	@$(MAKE) --no-print-directory --directory $(COMPILED) proxies
 	@$(MAKE) --no-print-directory --directory $(COMPILED) playground

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 
 # A loaded machine is not a defect: examples have no deadline and may be slow to generate; `timeout` in pyproject.toml
-# ends a hang. CI runs the same examples each time, so only a change turns it red; all other runs explore.
-settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# ends a hang. CI runs the same examples each time, so only a change turns it red; all other runs explore. `make test`
+# runs a few examples of each property; `make ci` also runs many, on compiled code.
+settings.register_profile("explore", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeat", settings.get_profile("explore"), derandomize=True, database=None, print_blob=True)
 settings.load_profile("repeat" if os.environ.get("CI") else "explore")
+settings.register_profile("many", max_examples=100)
 
 MEASURED = "COVERAGE_PROCESS_CONFIG"
 """The variable with which coverage also measures the processes of tests, which makes them 1.5 times as slow."""

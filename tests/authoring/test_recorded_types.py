@@ -139,7 +139,7 @@ async def legs_of(function: Callable[[], Any]) -> list[Any]:
     return got
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_step_returns_the_same_in_every_leg(data: st.DataObject) -> None:
     annotation, values = data.draw(cases)

@@ -183,7 +183,7 @@ ANY_SCHEMA = st.recursive(
 )
 
 
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4 * settings().max_examples, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(KEYWORDS, ANY_SCHEMA | st.lists(ANY_SCHEMA, max_size=3), max_size=5), REFERENCES)
 def test_whatever_a_schema_is_it_has_costs_or_is_an_authors_error_and_soon(
     schema: dict[str, Any], reference: dict[str, str]

@@ -122,7 +122,7 @@ def validator(schema: dict[str, Any]) -> SchemaValidator | str:
         return str(error)
 
 
-@settings(max_examples=300, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3 * settings().max_examples, derandomize=True, suppress_health_check=list(HealthCheck))
 @example({"multipleOf": 0.5}, [10**16])
 @example({"enum": [1]}, [True, 1.0, 1])
 @example({"const": 0}, [False, -0.0, 0])

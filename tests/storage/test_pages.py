@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.storage import RedisTaskStore
@@ -229,7 +229,6 @@ class Listing:
         self.reading = reading if reading.after is not None else None
 
 
-@settings(max_examples=60)
 @given(steps=st.lists(happenings, max_size=40))
 def test_pages_show_each_living_task_once_whatever_happens_in_between(
     server: Server, steps: list[tuple[str, Any]]

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import LeaseLost
@@ -219,7 +219,6 @@ class History:
         assert {phase for phase, count in totals.items() if count} == left
 
 
-@settings(max_examples=60)
 @given(steps=st.lists(actions, max_size=25))
 def test_no_history_loses_doubles_or_confuses_anything(server: Server, steps: list[tuple[str, Any]]) -> None:
     async def run() -> None:

@@ -172,7 +172,7 @@ def _holders(value: Any) -> Iterator[dict[str, Any]]:
             yield from _holders(member)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(message=mutated_messages(), fitting=st.booleans())
 async def test_a_mutated_request_gets_a_clear_answer(app: GatewayApp, message: dict[str, Any], fitting: bool) -> None:
     """Also with headers that fit the mutation, which gets past the comparison of headers and body."""
@@ -224,7 +224,7 @@ header_values = st.binary(max_size=40) | st.sampled_from(
 raw_header_lists = st.lists(st.tuples(known_names | st.binary(min_size=1, max_size=10), header_values), max_size=8)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(headers=raw_header_lists, keep=st.booleans())
 async def test_arbitrary_headers_get_a_clear_answer(
     app: GatewayApp, headers: list[tuple[bytes, bytes]], keep: bool
@@ -243,7 +243,7 @@ async def test_arbitrary_credentials_are_refused(guarded: GatewayApp, authorizat
     assert answer.headers["www-authenticate"].startswith("Bearer ")
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
 async def test_an_altered_bearer_token_is_refused(guarded: GatewayApp, data: st.DataObject) -> None:
     token = mint(SECRET, "alice", "tests", now=2e9, ttl_seconds=10**6)
@@ -272,14 +272,14 @@ async def retry(app: GatewayApp, state: Any) -> Answer:
     return await Client(app).post(message)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
 async def test_no_altered_state_ever_opens(app: GatewayApp, data: st.DataObject) -> None:
     answer = await retry(app, data.draw(alterations(await first_leg(app))))
     assert (answer.status, answer.message["error"]) == (400, FROZEN)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
 async def test_no_state_opens_that_has_one_bit_changed_under_its_text(app: GatewayApp, data: st.DataObject) -> None:
     raw = bytearray(base64url.decode((await first_leg(app)).removeprefix("s1.")))

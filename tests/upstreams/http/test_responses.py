@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.upstreams.failures import Reason, UpstreamFailure
@@ -270,7 +270,6 @@ def cuts(data: bytes, points: list[int]) -> Iterator[bytes]:
         yield data[start:end]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     bodies=st.lists(st.lists(st.binary(max_size=40), max_size=4), min_size=1, max_size=3),
     chunked=st.booleans(),
@@ -307,7 +306,6 @@ def _written(parts: list[bytes], *, chunked: bool, interim: bool) -> bytes:
     return before + b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-@settings(max_examples=100, deadline=None)
 @given(answer=st.binary(max_size=200).map(lambda data: b"HTTP/1.1 200 OK\r\n" + data) | st.binary(max_size=200))
 async def test_any_bytes_are_a_response_or_a_failure(answer: bytes) -> None:
     async with serving(once(answer)) as peer:
