@@ -21,7 +21,7 @@ SIZES: Final = (KIB, 16 * KIB, 256 * KIB)
 """The sizes of values in every shape."""
 
 LARGEST: Final = 4 * SIZES[-1] - 4 * KIB
-"""Leaves room for the rest of a body of 1 MiB. Used for valid values, and for those that are costly at a quarter."""
+"""Leaves room for the rest of a body of 1 MiB. Used for values that are costly at a quarter of it."""
 
 BENIGN: Final = '{"a":1}'
 """A benign request has a list of these."""
@@ -30,6 +30,9 @@ FACTOR: Final = 5.0
 COST_FLOOR: Final = 0.050
 GAP_FLOOR: Final = 0.250
 """A request may cost, and block others for, this many times as much as a benign one, or this many seconds."""
+
+SLOW: Final = 4.0
+"""On a slow machine, a request may also cost this many times as much as a benign one of the largest of `SIZES`."""
 
 ORDINARY: Final = 1.25
 """A request at most this costly, compared with a benign one, stays within `FACTOR` at four times the size."""
@@ -88,9 +91,9 @@ class Judged(NamedTuple):
     dear: bool
 
 
-def limit_beside(benign: Cost) -> Cost:
-    """Return the allowed cost of a request, given the cost of a benign one of its size."""
-    return Cost(max(COST_FLOOR, FACTOR * benign.cpu), max(GAP_FLOOR, FACTOR * benign.gap))
+def limit_beside(benign: Cost, large: Cost) -> Cost:
+    """Return the allowed cost of a request, given the costs of benign ones: of its size, and of the largest size."""
+    return Cost(max(COST_FLOOR, SLOW * large.cpu, FACTOR * benign.cpu), max(GAP_FLOOR, FACTOR * benign.gap))
 
 
 @dataclass(frozen=True)
@@ -249,7 +252,7 @@ class Measured:
             unchecked: the same content without a check. The time to parse it is not part of the cost of checking.
         """
         benign = self.benign(size)
-        limit = limit_beside(benign)
+        limit = limit_beside(benign, self.benign(SIZES[-1]))
         cost, answer = self.cost(sent())
         dear = cost.cpu > ORDINARY * benign.cpu
         if not cost.exceeds(limit):
@@ -261,7 +264,7 @@ class Measured:
             return Judged(None, answer, dear)
         for _ in range(TRIES):
             # The machine may be busier now than when the benign request was measured.
-            limit = limit_beside(self._benign_now(size)).after(parsing)
+            limit = limit_beside(self._benign_now(size), self._benign_now(SIZES[-1])).after(parsing)
             cost = cost.least(self.cost(sent())[0])
             if not cost.exceeds(limit):
                 return Judged(None, answer, dear)

@@ -22,7 +22,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
 def problems(asked: Asked) -> Iterator[str]:
     """Yield the problems with the checks of one form, smallest sizes first."""
-    dear = {Shape.VALID}
+    dear: set[Shape] = set()
     for size in (*SIZES, LARGEST):
         for shape in Shape:
             if size == LARGEST and shape not in dear:

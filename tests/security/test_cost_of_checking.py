@@ -24,7 +24,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
 def problems(replica: Measured, case: Case) -> Iterator[str]:
     """Yield the problems with the checks of one case, smallest sizes first."""
-    dear = {Shape.VALID}
+    dear: set[Shape] = set()
     for size in (*SIZES, LARGEST):
         for shape in Shape:
             if size == LARGEST and shape not in dear:
