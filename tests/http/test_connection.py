@@ -167,8 +167,10 @@ class Server:
 
 
 async def settle() -> None:
-    """Let everything that is ready run."""
-    for _ in range(10 * MAX_PIPELINED):
+    """Let everything that is ready run, and what becomes ready by that."""
+    loop: Any = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    while loop._ready:  # noqa: ASYNC110 - nothing announces that it is empty
         await asyncio.sleep(0)
 
 
