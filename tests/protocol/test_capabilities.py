@@ -55,6 +55,7 @@ anything = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["modes", "responses", "task", "streaming", "more"]), inner, max_size=3)
     ),
+    max_leaves=12,
 )
 objects = st.fixed_dictionaries({}, optional={"more": anything, "listChanged": st.sampled_from([None, False, True, 1])})
 modes = st.lists(st.sampled_from(["task", "immediate", "streaming", "tomorrow"]) | anything, max_size=4)

@@ -38,7 +38,12 @@ def test_a_comment_is_not_an_event() -> None:
     assert read_events(event(b"1") + comment() + event(b"2") + comment()) == [b"1", b"2"]
 
 
-@given(st.lists(st.recursive(st.none() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))))
+json_values = st.recursive(
+    st.none() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
+
+
+@given(st.lists(json_values, max_size=5))
 def test_whatever_a_message_holds_comes_out_as_it_went_in(messages: list[Any]) -> None:
     stream = comment().join(event(encode(message)) for message in messages)
     assert [decode(data) for data in read_events(stream)] == messages

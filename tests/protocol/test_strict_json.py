@@ -273,7 +273,7 @@ def test_a_number_out_of_range_is_refused_among_many_exponents(more: bytes) -> N
 
 @pytest.mark.parametrize("number", [b"1e300", b"4.9e-324", b"1.7976931348623157e308"])
 def test_no_number_takes_long_to_read(number: bytes) -> None:
-    body = b"[" + b",".join([number] * 50_000) + b"]"
+    body = b"[" + b",".join([number] * 10_000) + b"]"
     assert seconds(decode, body) < 6 * seconds(json.loads, body)
 
 

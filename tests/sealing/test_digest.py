@@ -23,7 +23,9 @@ numbers = (
 )
 scalars = st.none() | st.booleans() | numbers | st.text(max_size=5)
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4)
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=8,
 )
 arguments = st.dictionaries(st.text(max_size=3), values, max_size=4)
 

@@ -34,6 +34,7 @@ json_values = st.recursive(
     | st.text(max_size=8)
     | st.binary(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
 )
 journals = st.dictionaries(st.text(max_size=4), json_values, max_size=5)
 

@@ -266,6 +266,12 @@ async def first_leg(app: GatewayApp) -> str:
     return (await Client(app).post(GREET)).state
 
 
+@pytest.fixture(scope="module")
+def state(app: GatewayApp) -> str:
+    """The state of a call that asks, as its client keeps it."""
+    return asyncio.run(first_leg(app))
+
+
 async def retry(app: GatewayApp, state: Any) -> Answer:
     message = copy.deepcopy(GREET)
     message["params"] |= {"requestState": state, "inputResponses": accept(name="Ada")}
@@ -274,15 +280,17 @@ async def retry(app: GatewayApp, state: Any) -> Answer:
 
 @settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
-async def test_no_altered_state_ever_opens(app: GatewayApp, data: st.DataObject) -> None:
-    answer = await retry(app, data.draw(alterations(await first_leg(app))))
+async def test_no_altered_state_ever_opens(app: GatewayApp, state: str, data: st.DataObject) -> None:
+    answer = await retry(app, data.draw(alterations(state)))
     assert (answer.status, answer.message["error"]) == (400, FROZEN)
 
 
 @settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
-async def test_no_state_opens_that_has_one_bit_changed_under_its_text(app: GatewayApp, data: st.DataObject) -> None:
-    raw = bytearray(base64url.decode((await first_leg(app)).removeprefix("s1.")))
+async def test_no_state_opens_that_has_one_bit_changed_under_its_text(
+    app: GatewayApp, state: str, data: st.DataObject
+) -> None:
+    raw = bytearray(base64url.decode(state.removeprefix("s1.")))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     answer = await retry(app, "s1." + base64url.encode(bytes(raw)))
     assert (answer.status, answer.message["error"]) == (400, FROZEN)
@@ -311,17 +319,17 @@ async def test_nothing_that_we_did_not_make_opens(app: GatewayApp, state: Any) -
 
 
 @given(answers=st.dictionaries(st.just("who") | st.text(max_size=3), json_values, max_size=3))
-async def test_arbitrary_answers_never_reach_the_tool(app: GatewayApp, answers: dict[str, Any]) -> None:
+async def test_arbitrary_answers_never_reach_the_tool(app: GatewayApp, state: str, answers: dict[str, Any]) -> None:
     """None of them is an accepted form with a text `name`, so the question is asked again."""
     message = copy.deepcopy(GREET)
-    message["params"] |= {"requestState": await first_leg(app), "inputResponses": answers}
+    message["params"] |= {"requestState": state, "inputResponses": answers}
     answer = await Client(app).post(message)
     check(answer)
     assert list(answer.result["inputRequests"]) == ["who"]
 
 
-async def test_what_was_not_altered_opens(app: GatewayApp) -> None:
-    assert (await retry(app, await first_leg(app))).text == "Hi Ada"
+async def test_what_was_not_altered_opens(app: GatewayApp, state: str) -> None:
+    assert (await retry(app, state)).text == "Hi Ada"
 
 
 @settings(max_examples=30)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -24,6 +26,9 @@ PAGES = (
 LOCAL = OriginPolicy((), (), loopback=True)
 NAMED = OriginPolicy(ALLOWED, PAGES, loopback=False)
 OPEN = OriginPolicy(None, ("*",), loopback=False)
+
+app_with = functools.cache(make_app)
+"""The application with these settings, which no test changes."""
 
 
 def check(policy: OriginPolicy, host: str | None, origin: str | None = None) -> list[tuple[bytes, bytes]]:
@@ -324,7 +329,7 @@ def raw(method: str | None = None, **headers: str) -> list[tuple[bytes, bytes]]:
 
 
 async def test_the_endpoint_answers_a_preflight_without_a_token() -> None:
-    app = make_app(auth="jwt", jwt_secret="a secret that only this test knows, 32 bytes")
+    app = app_with(auth="jwt", jwt_secret="a secret that only this test knows, 32 bytes")
     asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization, mcp-name"}
     answer = await Client(app).send([], raw(**PAGE, **asked), method="OPTIONS")
     assert answer.status == 204
@@ -338,27 +343,27 @@ async def test_the_endpoint_answers_a_preflight_without_a_token() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"origin": "http://evil.example"}, {"origin": "http://[::1"}])
 async def test_the_endpoint_answers_no_other_options(more: dict[str, str]) -> None:
-    answer = await Client(make_app()).send([], raw(**more), method="OPTIONS")
+    answer = await Client(app_with()).send([], raw(**more), method="OPTIONS")
     assert answer.status == (403 if more else 405)
     assert "access-control-allow-origin" not in answer.headers
     assert "access-control-allow-headers" not in answer.headers
 
 
 async def test_a_page_reads_errors_too() -> None:
-    app = make_app(auth="jwt", jwt_secret="a secret that only this test knows, 32 bytes")
+    app = app_with(auth="jwt", jwt_secret="a secret that only this test knows, 32 bytes")
     unauthorized = await Client(app).post(request("tools/list"), **PAGE)
     assert unauthorized.status == 401
     assert unauthorized.headers["access-control-allow-origin"] == PAGE["origin"]
     assert "www-authenticate" in unauthorized.headers["access-control-expose-headers"]
     for message, status in ((request("no/such"), 404), (request("tools/call"), 400), (request("tools/list"), 200)):
-        answer = await Client(make_app()).post(message, **PAGE)
+        answer = await Client(app_with()).post(message, **PAGE)
         assert answer.status == status
         assert answer.headers["access-control-allow-origin"] == PAGE["origin"]
 
 
 @pytest.mark.parametrize("more", [{"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}])
 async def test_a_caller_that_is_not_allowed_is_refused_before_the_body_is_read(more: dict[str, str]) -> None:
-    client = Client(make_app())
+    client = Client(app_with())
     answer = await client.send([b"{}"], raw("tools/list", **more))
     assert answer.status == 403
     assert answer.message["error"]["code"] == -32600
@@ -371,11 +376,11 @@ async def test_a_caller_that_is_not_allowed_is_refused_before_the_body_is_read(m
 async def test_a_host_that_comes_twice_is_refused_and_so_are_two_origins(name: str) -> None:
     twice = {"host": "localhost", "origin": "http://localhost"}[name].encode()
     headers = [*raw("tools/list", **PAGE), (name.encode(), twice)]
-    answer = await Client(make_app()).send([b"{}"], headers)
+    answer = await Client(app_with()).send([b"{}"], headers)
     assert answer.status == (400 if name == "host" else 403)
 
 
 async def test_health_checks_are_answered_for_any_host() -> None:
     for path in ("/healthz", "/readyz"):
-        answer = await Client(make_app()).send([], raw(host="10.1.2.3:8080"), method="GET", path=path)
+        answer = await Client(app_with()).send([], raw(host="10.1.2.3:8080"), method="GET", path=path)
         assert answer.status == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,12 @@ OURS = (b"origin", b"https://app.example.com")
 THEIRS = (b"origin", b"https://evil.example.com")
 ELSEWHERE = (b"host", b"rebound.example.com")
 
+app_with = functools.cache(make_app)
+"""The application with these settings, which no test changes."""
+
 
 async def get(path: str, headers: RawHeaders = (HOST,), method: str = "GET", **settings: Any) -> Answer:
-    return await Client(make_app(**{**PUBLIC, **settings})).send([b""], headers, method=method, path=path)
+    return await Client(app_with(**{**PUBLIC, **settings})).send([b""], headers, method=method, path=path)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -74,7 +78,7 @@ async def test_a_401_says_where_the_metadata_is() -> None:
 @pytest.mark.parametrize("path", [ROOT, "/", "/nothing", "/mcp/", "//mcp", "/docs", "/openapi.json"])
 @pytest.mark.parametrize("headers", [(ELSEWHERE,), (), (HOST, THEIRS), (HOST, (b"origin", b"null"))])
 async def test_other_hosts_and_origins_are_refused_everywhere(path: str, headers: RawHeaders) -> None:
-    app = make_app(**PUBLIC)
+    app = app_with(**PUBLIC)
     for method in ("GET", "POST", "OPTIONS", "HEAD"):
         answer = await Client(app).send([b""], headers, method=method, path=path)
         assert answer.status == 403

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,15 +29,16 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+@pytest.fixture(scope="module")
+def clock() -> Iterator[Clock]:
     clock = Clock()
-    for module in (replica, services):
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=clock, monotonic=clock))
-    return clock
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (replica, services):
+            patch.setattr(module, "time", SimpleNamespace(time=clock, monotonic=clock))
+        yield clock
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def app(clock: Clock) -> GatewayApp:
     return make_app(flow_max_seconds=FLOW_MAX, state_ttl_seconds=TTL, state_max_bytes=4096)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from typing import Any
@@ -24,9 +25,12 @@ MAX_FIRST_BYTES = 150 * 1024
 REBOUND = (b"host", b"rebound.example.com")
 ELSEWHERE = (b"origin", b"https://evil.example.com")
 
+app_with = functools.cache(make_app)
+"""The application with these settings, which no test changes."""
+
 
 async def get(path: str, headers: RawHeaders = (HOST,), method: str = "GET", **settings: Any) -> Answer:
-    app = make_app(**{"playground": "on", **settings})
+    app = app_with(**{"playground": "on", **settings})
     return await Client(app).send([b""], headers, method=method, path=path)
 
 

@@ -27,8 +27,8 @@ from tests.wires.legacy.speaking import BEFORE_TASKS, LEGACY, asked, calling, sp
 
 TOOLS: Final = "tests.wires.draft.tools,tests.wires.legacy.working_tools"
 CARRIERS: Final = ("store", "peers")
-FLOOD: Final = 600
-AT_ONCE: Final = 50
+FLOOD: Final = 200
+AT_ONCE: Final = 25
 ANY_TIMES: Final = 3
 """How often more than expected a message may come: the machine may be slow."""
 
