@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
 import importlib
@@ -13,12 +14,16 @@ import sys
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from loadtest.cluster.common import LoggedProcess
 from tests import forkserver
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 TESTS = Path(__file__).parent
 
@@ -71,7 +76,26 @@ REAL_STARTS = (
 )
 """Tests whose clusters start processes as users do; all others fork them."""
 
-_measuring: dict[str, str] = {}
+FIRST = "gw0"
+"""The name of the first of several pytest processes."""
+
+
+@dataclasses.dataclass
+class Measuring:
+    """Whether coverage measures, and with what.
+
+    Attributes:
+        tracers: coverage's, of this thread and of new ones; None where coverage does not measure at all.
+        test: whether the current test is to be measured.
+        processes: what makes the processes of a test be measured.
+    """
+
+    tracers: tuple[TraceFunction | None, TraceFunction | None] | None = None
+    test: bool = True
+    processes: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+_measuring = Measuring()
 
 
 def pytest_configure() -> None:
@@ -79,6 +103,7 @@ def pytest_configure() -> None:
     for path in (*UNMEASURED, *MEASURED_PROCESSES, *REAL_STARTS):
         if not (TESTS / path).exists():
             raise pytest.UsageError(f"tests/conftest.py names tests/{path}, which does not exist")
+    stop_measuring()
 
 
 def pytest_unconfigure() -> None:
@@ -86,16 +111,21 @@ def pytest_unconfigure() -> None:
     forkserver.stop()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Measure the imports of our modules, but no other part of the collection of tests."""
-    if is_measured() and session.config.getoption("dist", "no") == "no":  # here, and not by others
-        for name in ("gateway", "gateway_workers"):
-            for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
-                if not module.name.endswith("__main__"):
-                    importlib.import_module(module.name)
-    with unmeasured():
-        return (yield)
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart() -> None:
+    """Stop coverage where it starts with the session, as it does in a process that runs tests for another one."""
+    stop_measuring()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Measure the imports of our modules in one process, but no other part of the collection of tests."""
+    if session.config.getoption("dist", "no") == "no" and os.environ.get("PYTEST_XDIST_WORKER", FIRST) == FIRST:
+        with measured():
+            for name in ("gateway", "gateway_workers"):
+                for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+                    if not module.name.endswith("__main__"):
+                        importlib.import_module(module.name)
 
 
 def pytest_collection_finish() -> None:
@@ -107,17 +137,34 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure a test and its processes, if it is to be measured, from before its first fixture until after its last."""
-    measured = not is_in(UNMEASURED, item.path)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Decide whether a test and its processes are measured, before its first fixture."""
     if is_in(MEASURED_PROCESSES, item.path):
-        os.environ.update(_measuring)
+        os.environ.update(_measuring.processes)
     elif MEASURED in os.environ:
-        _measuring[MEASURED] = os.environ.pop(MEASURED)
-    if measured and not is_generated(item):
+        _measuring.processes[MEASURED] = os.environ.pop(MEASURED)
+    _measuring.test = not is_in(UNMEASURED, item.path) and not is_generated(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    """Measure the setup of a fixture."""
+    with measured():
         return (yield)
-    with unmeasured():
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Measure the function of a test."""
+    with measured():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Measure the teardown of fixtures."""
+    with measured():
         return (yield)
 
 
@@ -144,17 +191,27 @@ def is_measured() -> bool:
     return type(sys.gettrace()).__module__.partition(".")[0] == "coverage"
 
 
+def stop_measuring() -> None:
+    """Stop coverage: from now on it measures only what `measured` wraps, and neither pytest nor its threads."""
+    if is_measured():
+        _measuring.tracers = (sys.gettrace(), threading.gettrace())
+        trace(None, None)
+
+
+def trace(here: TraceFunction | None, in_threads: TraceFunction | None) -> None:
+    """Trace this thread, and those that it starts; None stops that."""
+    sys.settrace(here)
+    threading.settrace(in_threads)
+
+
 @contextlib.contextmanager
-def unmeasured() -> Iterator[None]:
-    """Stop coverage in this process: measuring costs as much as running."""
-    if not is_measured():
+def measured() -> Iterator[None]:
+    """Let coverage measure if this test is to be measured: measuring costs as much as running, or three times that."""
+    if _measuring.tracers is None or not _measuring.test or sys.gettrace() is not None:
         yield
         return
-    seeing, in_threads = sys.gettrace(), threading.gettrace()
-    sys.settrace(None)
-    threading.settrace(None)
+    trace(*_measuring.tracers)
     try:
         yield
     finally:
-        sys.settrace(seeing)
-        threading.settrace(in_threads)
+        trace(None, None)
