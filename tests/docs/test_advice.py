@@ -23,7 +23,7 @@ FILE_OPTION: Final = re.compile(r"(--requirement|-r|--constraint|-c)[= ]\S+")
 HERE: Final = re.compile(r"\.(\[\w+\])?|[\w./*-]+\.whl(\[\w+\])?")
 """A checkout, or the file of a wheel."""
 NAMED: Final = re.compile(rf"\bpip\b|{re.escape(PROJECT['name'])}")
-"""What a module has to name for its texts to be read."""
+"""Modules whose texts are read have one of these."""
 REQUIREMENT: Final = re.compile(r"[<>=\[]")
 """Where the name of a package ends."""
 

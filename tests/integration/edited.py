@@ -1,6 +1,6 @@
 """`python -m gateway` for modules that a test edits: they are in the folder `TEST_FOLDER`, and bytecode is cached.
 
-A forked process can be told of neither by `PYTHONPATH` and `PYTHONDONTWRITEBYTECODE`.
+A forked process takes neither from `PYTHONPATH` and `PYTHONDONTWRITEBYTECODE`, which count when an interpreter starts.
 """
 
 from __future__ import annotations
