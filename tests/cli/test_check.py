@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from gateway.sealing.keyring import KeyRing
 from gateway.storage import RedisTaskStore, connect
 from gateway.tokens.key_holder import KeyHolder
 from loadtest.cluster import REPOSITORY, RedisServer, clean_environment, free_port
+from tests import forkserver
 from tests.identity import IdentityProvider, Request, SigningKey
 from tests.token_endpoint import TokenEndpoint
 
@@ -279,15 +279,8 @@ def test_the_command_prints_a_line_for_each_subject_and_exits_as_the_report_says
         "from gateway import tool\nprint('hello')\n@tool\nasync def hello() -> str: ...\n"
     )
     settings = {**GOOD, "GATEWAY_TOOLS": "", "GATEWAY_REDIS_URL": f"redis://127.0.0.1:{free_port()}/0"}
-    result = subprocess.run(
-        [sys.executable, "-m", "gateway", "check", "--json", "--tools", "loud_tools"],
-        env=clean_environment(settings),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-m", "gateway", "check", "--json", "--tools", "loud_tools"]
+    result = forkserver.run(command, env=clean_environment(settings), cwd=tmp_path)
     assert result.returncode == 1, result.stderr
     report = json.loads(result.stdout)
     assert report["exit_code"] == 1

@@ -111,10 +111,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
 
 def test_closing_the_terminal_ends_it_and_all_that_it_started(start: Callable[..., Dev]) -> None:
     master, slave = os.openpty()
-    dev = start(started_by=WITH_TERMINAL, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    dev = start(
+        "--replicas", "1", started_by=WITH_TERMINAL, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
     os.close(slave)
     text = read_until(master, "ready on")
-    while len(started(text)) < 7:  # a store, two replicas and a worker, and a child of each but the store
+    while len(started(text)) < 5:  # a store, a replica and a worker, and a child of each but the store
         text += read_until(master, "child: pid.*\n")
     pids = started(text)
     assert all(map(runs, pids.values()))

@@ -85,6 +85,13 @@ def named(name: bytes) -> Handler:
     return handle
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_new_objects() -> None:
+    """Let the collections after each test look only at what these tests make."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 async def nothing_goes_unnoticed() -> AsyncIterator[None]:
     """Fail a test if its tasks ended with an error that nobody handled."""

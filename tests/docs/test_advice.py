@@ -22,6 +22,8 @@ COMMAND: Final = re.compile(f"{INLINE}|{IN_BLOCK}", re.MULTILINE)
 FILE_OPTION: Final = re.compile(r"(--requirement|-r|--constraint|-c)[= ]\S+")
 HERE: Final = re.compile(r"\.(\[\w+\])?|[\w./*-]+\.whl(\[\w+\])?")
 """A checkout, or the file of a wheel."""
+NAMED: Final = re.compile(rf"\bpip\b|{re.escape(PROJECT['name'])}")
+"""Modules whose texts are read have one of these."""
 REQUIREMENT: Final = re.compile(r"[<>=\[]")
 """Where the name of a package ends."""
 
@@ -37,9 +39,10 @@ def named_by_us() -> set[str]:
 
 @functools.cache
 def texts() -> list[tuple[str, str]]:
-    """Return every document and every text of the code, with its file."""
+    """Return every document and every text of the code that may name a package to install, with its file."""
     documents = [(name, (TOP / name).read_text(encoding="utf-8")) for name in DOCUMENTS]
-    return documents + [(str(path.relative_to(TOP)), text) for path in files_in(*CODE) for text in strings_of(path)]
+    modules = [path for path in files_in(*CODE) if NAMED.search(path.read_text(encoding="utf-8"))]
+    return documents + [(str(path.relative_to(TOP)), text) for path in modules for text in strings_of(path)]
 
 
 def advice() -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 - Python blocks of one section (a heading of level two) run in order in one module. A block that begins with `# wrong`
   shows a mistake: it must show the consequence in an assertion, and a block that begins with `# right` follows.
 - Commands run unchanged, those of a block in one shell, where `gateway` is the one under test. A server runs on any
-  free port until it logs that it serves; then it is stopped.
+  free port, with one replica and no worker, until it logs that it serves; then it is stopped.
 - `ELSEWHERE` names the tests of all others, and `NOT_HERE` has the reason if there is none. Their syntax is checked.
 """
 
@@ -40,7 +40,7 @@ TUTORIAL: Final = "tests/docs/test_tutorial.py::test_every_block_does_what_the_p
 
 PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/build/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
-    ("docs/run/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
+    ("docs/run/sizing.md", "console"): "tests/docs/test_installing.py::test_a_deployment_is_sized_without_a_checkout",
     ("docs/build/embedding.md", "console"): "tests/docs/test_embedding.py::test_the_hook_ends_a_stream_that_is_held",
     ("docs/build/embedding.md", "python"): "tests/docs/test_embedding.py::test_the_test_passes",
     (
@@ -134,7 +134,7 @@ for position, word in enumerate(arguments[:-1]):
     if word in ("--port", "--metrics-port"):
         arguments[position + 1] = "0"
 if arguments[:1] == ["dev"]:
-    arguments += ["--port", "0"]
+    arguments += ["--port", "0", "--replicas", "1", "--workers", "0"]
 from gateway.cli.main import main
 sys.exit(main(arguments))
 """

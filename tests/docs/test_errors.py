@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -67,17 +68,18 @@ def test_no_code_is_written_anywhere_else() -> None:
     assert written - CODES - SAID_WITH_200 - SAID_BY_OTHERS == set()
 
 
-def refused_with(source: str) -> Iterator[int]:
+def refused_with(path: Path) -> Iterator[int]:
     """Find the statuses of a module's refusals before JSON-RPC: numbers, or its own constants."""
-    tree = ast.parse(source)
+    module, *nodes = nodes_of(path)
+    assert isinstance(module, ast.Module)
     constants = {
         node.target.id: node.value.value
-        for node in tree.body
+        for node in module.body
         if isinstance(node, ast.AnnAssign)
         and isinstance(node.target, ast.Name)
         and isinstance(node.value, ast.Constant)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -92,7 +94,7 @@ def refused_with(source: str) -> Iterator[int]:
 
 
 def test_every_status_has_its_row_and_no_other_has() -> None:
-    refused = {status for path in files_in(*SERVED) for status in refused_with(path.read_text())}
+    refused = {status for path in files_in(*SERVED) for status in refused_with(path)}
     assert {401, 404, 503} < refused
     by_code = {*STATUS_OF_CODE.values(), *STATUS_OF_LATER.values()}
     answered = {

@@ -17,18 +17,23 @@ from pydantic import BaseModel, Field
 from gateway import Elicit, ElicitUrl, Sample
 from gateway.authoring.questions import Ask
 from gateway.settings.model import Settings
+from tests import forkserver
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/run/upgrading.md").read_text()
 SESSIONS = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
+def environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+    return {**inherited, "PYTHONPATH": str(TOP)}
+
+
 def shell(commands: str, cwd: Path) -> str:
     """Run commands where `gateway` is the one under test, and return what they print."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
     result = subprocess.run(
         ["bash", "-euc", f'gateway() {{ "{sys.executable}" -m gateway "$@"; }}\n{commands}'],
-        env={**inherited, "PYTHONPATH": str(TOP)},
+        env=environment(),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -49,10 +54,11 @@ def test_the_comparison_says_what_release_2_asks_again(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     (source,) = [block for block in blocks if "def asked_again" in block]
     names: dict[str, Any] = {}
+    listing = [sys.executable, "-m", "gateway", "tools", "--json", "--tools", "gateway.demo"]
     exec(source, names)
     old, new = (
-        json.loads(shell(f"GATEWAY_DEMO_RELEASE={release} gateway tools --json --tools gateway.demo", tmp_path))
-        for release in (1, 2)
+        json.loads(forkserver.run(listing, env={**environment(), "GATEWAY_DEMO_RELEASE": release}, cwd=tmp_path).stdout)
+        for release in "12"
     )
     (told,) = names["asked_again"](old, new)
     assert told.startswith("link_accounts asks microsoft_login: {'method': 'elicitation/create', 'mode': 'form'")

@@ -95,7 +95,7 @@ def test_the_commands_print_what_is_shown(desk: Path, upstream: Recording) -> No
 def test_the_gateway_serves_the_tools_of_the_file(desk: Path) -> None:
     words = START[1].removeprefix("$ gateway ").split()
     with subprocess.Popen(
-        [sys.executable, "-m", "gateway", *words, "--port", "0"],
+        [sys.executable, "-m", "gateway", *words, "--port", "0", "--replicas", "1", "--workers", "0"],
         cwd=desk,
         env=environment(),
         stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 
 from gateway import Context, Elicit, prompt, tool
 
-GATES_VARIABLE = "BLOCKING_TOOLS_GATES"
+GATES_VARIABLE = "TEST_BLOCKING_TOOLS_GATES"
 """Names the directory of the files that open gates."""
 
 POLL_SECONDS = 0.01

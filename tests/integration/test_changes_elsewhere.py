@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,12 +10,13 @@ from typing import Final
 
 import pytest
 
-from loadtest.cluster import REPOSITORY, Replica, wait_until
+from loadtest.cluster import Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, send
 from tests.storage.servers import Server
 
 TOOLS: Final = "tests.wires.legacy.working_tools"
+EDITED: Final = "tests.integration.edited"
 MODULE: Final = "from gateway import tool\n\n@tool\nasync def {name}() -> str:\n    return 'said'\n"
 
 
@@ -84,14 +84,9 @@ def test_a_replica_that_reloads_notifies_listeners_at_another(tmp_path: Path) ->
     """Only one of them reloads its modules, so the listener's notification comes from there."""
     module = tmp_path / "edited.py"
     module.write_text(MODULE.format(name="say"))
-    environ = {
-        "GATEWAY_TOOLS": "edited",
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)]),
-        "PYTHONDONTWRITEBYTECODE": "",
-    }
-    fleet = Fleet(tmp_path, environ, names=())
-    first = Replica("r1", fleet.environ, tmp_path / "r1.log")
-    second = Replica("r2", fleet.environ, tmp_path / "r2.log", "--reload")
+    fleet = Fleet(tmp_path, {"GATEWAY_TOOLS": "edited", "TEST_FOLDER": str(tmp_path)}, names=())
+    first = Replica("r1", fleet.environ, tmp_path / "r1.log", module=EDITED)
+    second = Replica("r2", fleet.environ, tmp_path / "r2.log", "--reload", module=EDITED)
     fleet.replicas = [first, second]
     for replica in fleet.replicas:
         replica.environ["GATEWAY_PEERS"] = peers_of(fleet)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.cluster import REPOSITORY, clean_environment
+from tests import forkserver
 from tests.integration.client import Answers, connect
 from tests.integration.fleet import Fleet
 
@@ -132,6 +132,6 @@ async def test_calls_hop_with_identity_too(tmp_path: Path) -> None:
 def _printed_token(fleet: Fleet) -> str:
     command = [sys.executable, "-m", "gateway", "token", "--sub", "alice"]
     environ = clean_environment(fleet.environ)
-    return subprocess.run(
-        command, cwd=REPOSITORY, env=environ, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    printed = forkserver.run(command, cwd=REPOSITORY, env=environ)
+    printed.check_returncode()
+    return printed.stdout.strip()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.cluster import REPOSITORY, START_SECONDS, clean_environment, new_key
+from loadtest.cluster import START_SECONDS, clean_environment, new_key
+from tests import forkserver
 
 MODULE = """
 import sys
@@ -43,18 +44,14 @@ def serve(folder: Path, fail: str) -> subprocess.CompletedProcess[str]:
         "GATEWAY_AUDIENCE": "tests",
         "GATEWAY_AUTH": "none",
         "GATEWAY_METRICS_PORT": "off",
-        "PYTHONPATH": f"{folder}:{REPOSITORY}",
     }
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        return subprocess.run(
+        return forkserver.run(
             [sys.executable, "-m", "gateway", "serve", "--fd", str(listener.fileno())],
             cwd=folder,
             env=clean_environment(environ),
             pass_fds=(listener.fileno(),),
-            capture_output=True,
-            text=True,
             timeout=START_SECONDS,
-            check=False,
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pytest
 
 from loadtest.cluster import Replica, wait_until
 from loadtest.cluster.common import REPOSITORY, clean_environment, new_key, port_of, reserve_port
+from tests import forkserver
 from tests.integration.fleet import Fleet
 from tests.integration.pipes import Pipe, unread
 from tests.integration.raw import Answer, RawConnection, head_of, post, tool_call
@@ -138,7 +138,7 @@ def test_a_process_whose_log_nobody_reads_serves_and_stops(tmp_path: Path) -> No
     }
     with reserve_port() as listener, unread() as log:
         command = [sys.executable, "-m", "gateway", "serve", "--fd", str(listener.fileno())]
-        process = subprocess.Popen(
+        process = forkserver.start(
             command, cwd=REPOSITORY, env=clean_environment(environ), pass_fds=[listener.fileno()], stderr=log
         )
         listener.listen()

@@ -52,7 +52,7 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         assert callable(before)
         before(number, frame)
 
-    if "HOST_DRAINS" in os.environ:
+    if "TEST_HOST_DRAINS" in os.environ:
         signal.signal(signal.SIGTERM, leave)
     OPENED.append("Hello")
     log.info("host opened")
@@ -73,5 +73,5 @@ def make_host(prefix: str = "/tools", **options: Any) -> FastAPI:
     return app
 
 
-if "HOST_SERVES" in os.environ:
+if "TEST_HOST_SERVES" in os.environ:
     app = make_host()

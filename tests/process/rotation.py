@@ -39,6 +39,8 @@ from tests.storage.servers import Server
 
 SECRET: Final = "a secret that only this test knows, 32 bytes"
 LEGACY: Final = "2025-11-25"
+HOLDERS: Final = frozenset({Sealer, CursorMaker, KeyRing, Cipher, SealKey})
+"""The types of all objects that hold a key, or something derived from it."""
 HOP_HEAD_BYTES: Final = 3 + 2 * BOOT_BYTES + NONCE_BYTES + 8
 META: Final = {
     META_VERSION: VERSION,
@@ -78,7 +80,7 @@ def holding(entry: str) -> list[object]:
 
 def _live(is_wanted: Callable[[object], bool]) -> Iterator[object]:
     gc.collect()
-    return (each for each in gc.get_objects() if is_wanted(each))
+    return (each for each in gc.get_objects() if type(each) in HOLDERS and is_wanted(each))
 
 
 def _sealing_key_id(each: object) -> bytes:

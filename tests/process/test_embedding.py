@@ -55,7 +55,7 @@ class Host(LoggedProcess):
     """`uvicorn` with an application and options."""
 
     def __init__(self, directory: Path, *options: str, app: str = "tests.process.host:app", **environ: str) -> None:
-        super().__init__("host", {**SETTINGS, "HOST_SERVES": "1", **environ}, directory / "host.log")
+        super().__init__("host", {**SETTINGS, "TEST_HOST_SERVES": "1", **environ}, directory / "host.log")
         self.origin = f"http://127.0.0.1:{self._keep_port()}"
         self._options = (app, *options)
 
@@ -115,7 +115,7 @@ def test_the_routes_of_the_host_are_served_as_before(host: Host) -> None:
 
 
 def test_a_stream_that_is_held_ends_at_sigterm_and_the_host_exits_cleanly(tmp_path: Path) -> None:
-    with Host(tmp_path, HOST_DRAINS="1") as host, Stream(host, LISTEN) as stream:
+    with Host(tmp_path, TEST_HOST_DRAINS="1") as host, Stream(host, LISTEN) as stream:
         assert stream.next()["method"] == "notifications/subscriptions/acknowledged"
         began = time.monotonic()
         host.signal(signal.SIGTERM)

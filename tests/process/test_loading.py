@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -21,27 +22,41 @@ SERVING = {
 LIBRARIES = ("redis", "opentelemetry.sdk", "gateway.observability.tracing")
 STORE = {"GATEWAY_REDIS_URL": "redis://127.0.0.1:1/0"}
 TRACES = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+CASES = [
+    ({}, set()),
+    (STORE, {"redis"}),
+    (TRACES, {"opentelemetry.sdk", "gateway.observability.tracing"}),
+]
+PROGRAM = f"""
+import os
+import sys
+from gateway.process.app import create_app
+
+for settings in {[settings for settings, _ in CASES]}:
+    if os.fork() == 0:
+        os.environ.update(settings)
+        app = create_app()
+        print(*[name for name in {LIBRARIES} if name in sys.modules], flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
 
 
-@pytest.mark.parametrize(
-    ("settings", "loaded"),
-    [
-        ({}, set()),
-        (STORE, {"redis"}),
-        (TRACES, {"opentelemetry.sdk", "gateway.observability.tracing"}),
-    ],
-)
+@functools.cache
+def loaded_libraries() -> list[set[str]]:
+    """Return the libraries that a process has loaded in each case. All cases have one import of the gateway."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "OTEL_"))}
+    environ |= {**SERVING, "GATEWAY_SEAL_KEYS": new_key()}
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environ, cwd=TOP, capture_output=True, text=True, check=True
+    )
+    return [set(line.split()) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("settings", "loaded"), CASES)
 def test_a_replica_loads_redis_for_its_task_store_and_opentelemetry_for_its_traces(
     settings: dict[str, str], loaded: set[str]
 ) -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "OTEL_"))}
-    environ |= {**SERVING, "GATEWAY_SEAL_KEYS": new_key(), **settings}
-    code = (
-        "import sys; from gateway.process.app import create_app; app = create_app();"
-        f"print(*[name for name in {LIBRARIES!r} if name in sys.modules])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environ, cwd=TOP, capture_output=True, text=True, check=True
-    )
+    found = loaded_libraries()[[each for each, _ in CASES].index(settings)]
     # redis-py loads OpenTelemetry wherever it is installed.
-    assert loaded <= set(result.stdout.split()) <= loaded | ({"opentelemetry.sdk"} if "redis" in loaded else set())
+    assert loaded <= found <= loaded | ({"opentelemetry.sdk"} if "redis" in loaded else set())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.cluster import REPOSITORY, Replica, wait_until
+from loadtest.cluster import Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, notice, send
 
@@ -91,13 +91,8 @@ def author(tmp_path: Path) -> Author:
 
 @pytest.fixture
 def replica(tmp_path: Path, author: Author) -> Iterator[Reloading]:
-    environ = {
-        "GATEWAY_TOOLS": "edited",
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)]),
-        "PYTHONDONTWRITEBYTECODE": "",
-    }
-    fleet = Fleet(tmp_path, environ, names=())
-    replica = Reloading("r1", fleet.environ, tmp_path / "r1.log", "--reload")
+    fleet = Fleet(tmp_path, {"GATEWAY_TOOLS": "edited", "TEST_FOLDER": str(tmp_path)}, names=())
+    replica = Reloading("r1", fleet.environ, tmp_path / "r1.log", "--reload", module="tests.integration.edited")
     fleet.replicas = [replica]
     with fleet:
         yield replica

@@ -6,6 +6,7 @@ Each rule has an example that breaks it, and its reason. docs/run/compiled.md ha
 from __future__ import annotations
 
 import ast
+import functools
 import runpy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -233,15 +234,19 @@ RULES: Final = [
     ),
 ]
 
+
+@functools.cache
+def parsed(name: str) -> ast.Module:
+    return ast.parse((TOP / name).read_text())
+
+
 by_reason = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.reason)
 
 
 @by_reason
 def test_listed_modules_keep_the_rule(rule: Rule) -> None:
     found = [
-        f"{name}:{getattr(node, 'lineno', 0)}: {rule.reason}"
-        for name in LISTED
-        for node in rule.find(ast.parse((TOP / name).read_text()))
+        f"{name}:{getattr(node, 'lineno', 0)}: {rule.reason}" for name in LISTED for node in rule.find(parsed(name))
     ]
     assert found == []
 

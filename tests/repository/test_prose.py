@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from scripts.prose.__main__ import main
 from scripts.prose.rules import Rule, load, sentences
 from scripts.prose.texts import texts_of
 
@@ -51,15 +54,19 @@ PASSED_OVER: Final = {
 }
 
 
-def checked(repository: Path, name: str, content: str) -> subprocess.CompletedProcess[str]:
-    """Run the check in a repository with one file."""
+def checked(repository: Path, name: str, content: str) -> tuple[int, str]:
+    """Check a repository with one file, and return the exit code and what is printed."""
+    save(repository, name, content)
+    with contextlib.chdir(repository), contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = main([])
+    return code, printed.getvalue()
+
+
+def save(repository: Path, name: str, content: str) -> None:
     path = repository / name
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(content, encoding="utf-8")
     subprocess.run(["git", "init", "--quiet"], cwd=repository, check=True)
-    environment = {**os.environ, "PYTHONPATH": str(TOP)}
-    command = [sys.executable, "-m", "scripts.prose"]
-    return subprocess.run(command, cwd=repository, env=environment, check=False, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(("rule", "words"), WRONG)
@@ -74,40 +81,42 @@ def test_a_rule_does_not_find_what_is_right(rule: Rule, words: str) -> None:
 
 @pytest.mark.parametrize(("name", "content", "line"), HOLDERS.values(), ids=HOLDERS)
 def test_a_bad_sentence_is_found_where_people_read_it(tmp_path: Path, name: str, content: str, line: int) -> None:
-    run = checked(tmp_path, name, content)
-    assert run.returncode == 1, run.stderr
-    assert run.stdout.startswith(f"{name}:{line}: is-no: ")
+    code, printed = checked(tmp_path, name, content)
+    assert code == 1
+    assert printed.startswith(f"{name}:{line}: is-no: ")
 
 
 @pytest.mark.parametrize(("name", "content"), PASSED_OVER.values(), ids=PASSED_OVER)
 def test_code_and_the_words_of_others_are_passed_over(tmp_path: Path, name: str, content: str) -> None:
-    run = checked(tmp_path, name, content)
-    assert (run.returncode, run.stdout) == (0, "")
+    assert checked(tmp_path, name, content) == (0, "")
 
 
 def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
-    run = checked(tmp_path, "module.py", "def (\n")
+    save(tmp_path, "module.py", "def (\n")
+    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    command = [sys.executable, "-m", "scripts.prose"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
     assert run.returncode == 1
     assert run.stdout.startswith("module.py:1: unreadable: “SyntaxError”")
 
 
 def test_a_file_that_git_still_lists_but_is_gone_is_passed_over(tmp_path: Path) -> None:
-    checked(tmp_path, "page.md", "A page.\n")
+    save(tmp_path, "page.md", "A page.\n")
     subprocess.run(["git", "add", "page.md"], cwd=tmp_path, check=True)
     (tmp_path / "page.md").unlink()
-    assert checked(tmp_path, "other.md", "Another page.\n").returncode == 0
+    assert checked(tmp_path, "other.md", "Another page.\n") == (0, "")
 
 
 def test_a_sentence_that_is_too_long_is_found(tmp_path: Path) -> None:
-    run = checked(tmp_path, "page.md", "one two " * RULES.longest["prose"] + "three.\n")
-    assert run.returncode == 1
-    assert run.stdout.startswith("page.md:1: long: ")
+    code, printed = checked(tmp_path, "page.md", "one two " * RULES.longest["prose"] + "three.\n")
+    assert code == 1
+    assert printed.startswith("page.md:1: long: ")
 
 
 def test_a_doubled_word_is_found(tmp_path: Path) -> None:
-    run = checked(tmp_path, "page.md", "The gateway returns the the result.\n")
-    assert run.returncode == 1
-    assert run.stdout.startswith("page.md:1: doubled: ")
+    code, printed = checked(tmp_path, "page.md", "The gateway returns the the result.\n")
+    assert code == 1
+    assert printed.startswith("page.md:1: doubled: ")
 
 
 def test_words_of_others_that_are_listed_are_still_there() -> None:

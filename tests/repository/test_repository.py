@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +28,9 @@ OTHER_GENERATION = {
 """Packages that a peer has, or needs, in another version than ours."""
 
 
-def tracked_files() -> list[Path]:
-    """Return the files under version control or about to be; outside a repository, all files."""
+@functools.cache
+def tracked_texts() -> list[tuple[Path, str]]:
+    """Return the files under version control or about to be, except this one, with their texts."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=TOP,
@@ -37,14 +38,17 @@ def tracked_files() -> list[Path]:
         text=True,
         check=True,
     )
-    return [TOP / name for name in listing.stdout.split("\0") if name and (TOP / name).is_file()]
+    paths = [TOP / name for name in listing.stdout.split("\0") if name and (TOP / name).is_file()]
+    return [(path, path.read_text(errors="replace")) for path in paths if path != Path(__file__)]
 
 
-def tracked_lines() -> Iterator[tuple[str, str]]:
-    for path in tracked_files():
-        if path != Path(__file__):
-            for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-                yield f"{path.relative_to(TOP)}:{number}", line
+def places_of(pattern: str) -> list[tuple[str, str]]:
+    """Return where tracked files have a pattern: each place, and what is found there."""
+    return [
+        (f"{path.relative_to(TOP)}:{text.count(chr(10), 0, found.start()) + 1}", found[0])
+        for path, text in tracked_texts()
+        for found in re.finditer(pattern, text)
+    ]
 
 
 def test_every_make_target_is_listed_by_make_help() -> None:
@@ -63,17 +67,12 @@ def test_make_without_a_target_shows_the_help() -> None:
 
 
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
-    local = re.compile(r"(?<![\w.])/(?:root|work|farm|home|Users|tmp/\w+)/")
-    found = [(place, line) for place, line in tracked_lines() if local.search(line)]
-    assert found == []
+    assert places_of(r"/(?<![\w.]/)(?:root|work|farm|home|Users|tmp/\w+)/") == []
 
 
 def test_no_file_names_a_package_registry() -> None:
-    registry = re.compile(
-        r"(?:pypi\.org|pythonhosted\.org|npmjs\.org|(?:index|registry|find-links)[-_a-z]*[\"']?\s*[=:]\s*[\"']?\w+://)"
-    )
-    found = [(place, line) for place, line in tracked_lines() if registry.search(line)]
-    assert found == []
+    registry = r"pypi\.org|pythonhosted\.org|npmjs\.org|(?:index|registry|find-links)[-_a-z]*[\"']?[ \t]*[=:][ \t]*[\"']?\w+://"
+    assert places_of(registry) == []
 
 
 @pytest.mark.parametrize("file", LISTS, ids=str)

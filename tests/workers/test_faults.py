@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from loadtest.cluster import wait_until
 from loadtest.cluster.common import REPOSITORY, clean_environment
+from tests import forkserver
 from tests.integration.pipes import Pipe, unread
 from tests.workers.site import Site, let_pass
 
@@ -128,7 +128,7 @@ def test_a_worker_whose_log_nobody_reads_works_and_stops(site: Site) -> None:
     environ = clean_environment({**site.fleet.environ, "GATEWAY_METRICS_PORT": "off"})
     with unread() as log:
         command = [sys.executable, "-m", "gateway", "worker", "--worker-id", "w1"]
-        worker = subprocess.Popen(command, cwd=REPOSITORY, env=environ, stderr=log)
+        worker = forkserver.start(command, cwd=REPOSITORY, env=environ, stderr=log)
         try:
             for number in range(5):
                 assert site.text(site.create("say", text=str(number))) == str(number)
