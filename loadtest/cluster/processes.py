@@ -99,11 +99,15 @@ class GatewayProcess(LoggedProcess):
 
     def metric(self, metric: str, /, **labels: str) -> float:
         """Return the sum of one metric over all label sets that have these labels; 0 if there is none yet."""
-        return sum(
-            float(found["value"])
+        return sum(value for found, value in self.samples(metric) if found.items() >= labels.items())
+
+    def samples(self, metric: str) -> list[tuple[dict[str, str], float]]:
+        """Return the labels and the value of each sample of one metric."""
+        return [
+            (dict(_LABEL.findall(found["labels"] or "")), float(found["value"]))
             for found in _METRIC.finditer(self._metrics())
-            if found["name"] == metric and dict(_LABEL.findall(found["labels"] or "")).items() >= labels.items()
-        )
+            if found["name"] == metric
+        ]
 
     def _metrics(self) -> str:
         url = urlsplit(self.metrics_url)

@@ -45,8 +45,12 @@ def test_shows_its_calls(call: Call) -> None:
 '''
 
 
-def run_pytest(folder: Path, *arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": f"{TOP}"}
+NEEDED_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_asyncio.plugin"}
+"""Variables that load no plugin besides that for async tests: loading all takes longer than the tests."""
+
+
+def run_pytest(folder: Path, *arguments: str, **variables: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": f"{TOP}", **variables}
     environment.pop("PYTEST_ADDOPTS", None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "gateway_pytest", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -58,7 +62,7 @@ def test_the_fixture_calls_tools_in_tests_with_and_without_async(tmp_path: Path)
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    told = run_pytest(tmp_path)
+    told = run_pytest(tmp_path, **NEEDED_PLUGINS)
     assert "1 failed, 3 passed" in told
     shown = told.partition("Captured tool calls call")[2]
     assert "the tool 'greet': <Run: 1 leg; ran greet; returned 'hi'>" in shown
@@ -123,7 +127,7 @@ def test_a_failed_test_shows_only_its_own_lines_and_those_of_the_tool(tmp_path: 
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    told = run_pytest(tmp_path, "--tb=short")
+    told = run_pytest(tmp_path, "--tb=short", **NEEDED_PLUGINS)
     places = re.findall(r"^(\S+\.py):\d+: in (\w+)$", told, re.MULTILINE)
     tests = re.findall(r"^(?:async )?def (test_\w+)", FAILING, re.MULTILINE)
     raising = tests[:5]
@@ -133,7 +137,7 @@ def test_a_failed_test_shows_only_its_own_lines_and_those_of_the_tool(tmp_path: 
         for name in ([test, "broken", "helper"] if test in raising else [test])
     ]
     line = next(number for number, text in enumerate(FAILING.splitlines(), 1) if "raise LookupError" in text)
-    lines = run_pytest(tmp_path, "--tb=line")
+    lines = run_pytest(tmp_path, "--tb=line", **NEEDED_PLUGINS)
     assert len(re.findall(rf"test_broken\.py:{line}: LookupError: mine$", lines, re.MULTILINE)) == len(raising)
     assert len(re.findall(r"test_broken\.py:\d+: gateway\.testing\.mistakes\.RunError: ", lines)) == 3
 

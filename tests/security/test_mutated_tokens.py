@@ -20,7 +20,7 @@ from gateway.sealing.state import open_state, seal_state
 from tests.security.mutations import MUTATIONS, Material, mutated
 
 TOKENS = 1_000_000
-SHARDS = 8
+SHARDS = 40
 """The number of parts, each with its own seed, so they can run in parallel."""
 MAX_CHARS = 512
 NOW = 1_700_000_000.0

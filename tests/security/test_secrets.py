@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import re
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,8 @@ from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
 from gateway.settings.model import Settings
-from loadtest.cluster import Replica, clean_environment, new_key, wait_until
+from loadtest.cluster import REPOSITORY, Replica, clean_environment, new_key, wait_until
+from tests import forkserver
 from tests.integration.fleet import Fleet
 from tests.integration.raw import (
     META,
@@ -236,13 +236,10 @@ BAD_STARTS: tuple[dict[str, str], ...] = (
 def start_badly(settings: Mapping[str, str]) -> str:
     """Start a replica that fails to start; return its output."""
     base = {"GATEWAY_TOOLS": "tests.security.served", "GATEWAY_SEAL_KEYS": OLD, "GATEWAY_AUDIENCE": AUDIENCE}
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-m", "gateway", "serve", "--port", "0", "--metrics-port", "0"],
         env=clean_environment({**base, "GATEWAY_LOG_LEVEL": "debug", **settings}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        cwd=REPOSITORY,
     )
     assert ended.returncode == 2, ended
     return ended.stdout + ended.stderr

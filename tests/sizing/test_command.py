@@ -14,8 +14,9 @@ from gateway.sizing.costs import Costs
 
 @pytest.fixture(autouse=True)
 def few_legs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate few legs: what is printed of them is looked at here, what they are in test_outlook.py."""
+    """Simulate few legs of one replica: what is printed is looked at here, what they are in test_outlook.py."""
     monkeypatch.setattr(outlook, "_LEGS", 1000)
+    monkeypatch.setattr(outlook, "MOST_SIMULATED", 1)
 
 
 def test_a_million_users_are_sized(capsys: pytest.CaptureFixture[str]) -> None:

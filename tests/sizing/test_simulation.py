@@ -17,10 +17,12 @@ LONG = 20_000.0  # services
 ONE = Replicas()
 
 
-def run(share: float, leg: Callable[[Random], SimulatedLeg], replicas: Replicas = ONE) -> Simulated:
+def run(
+    share: float, leg: Callable[[Random], SimulatedLeg], replicas: Replicas = ONE, seconds: float = LONG
+) -> Simulated:
     """Let legs that take one second on average arrive, at a rate that keeps each replica busy for this share."""
     random = Random(SEED)
-    arrivals = poisson(share * replicas.count, LONG, random)
+    arrivals = poisson(share * replicas.count, seconds, random)
     return simulate(arrivals, lambda: leg(random), replicas)
 
 
@@ -72,7 +74,8 @@ def test_a_waiting_room_refuses_as_m_m_c_k_says() -> None:
     weights = [offered**n / math.factorial(n) for n in range(places + 1)]
     weights += [weights[places] * (offered / places) ** n for n in range(1, room + 1)]
 
-    simulated = run(offered, lambda random: SimulatedLeg(0.0, random.expovariate(1.0)), Replicas(limit=places))
+    waiting = Replicas(limit=places)
+    simulated = run(offered, lambda random: SimulatedLeg(0.0, random.expovariate(1.0)), waiting, LONG / offered)
 
     assert simulated.refused_share == pytest.approx(weights[-1] / sum(weights), rel=0.05)
 

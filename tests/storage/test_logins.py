@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.storage import connect
 from loadtest.cluster import REPOSITORY, clean_environment, free_port
+from tests import forkserver
 from tests.storage.deployments import Deployment
 from tests.storage.servers import SERVERS, Server
 
@@ -127,12 +127,8 @@ async def test_a_password_that_changes_later_is_an_outage_whose_log_line_says_wh
     )
 
 
-@pytest.mark.parametrize("command", [("serve", "--port", "0", "--metrics-port", "off"), ("worker",)], ids=str)
-def test_a_process_with_a_wrong_password_ends_at_once_with_one_line(
-    own_server: Server, command: tuple[str, ...]
-) -> None:
-    own_server.ask("CONFIG", "SET", "requirepass", PASSWORD)
-    own_server.password = PASSWORD
+@pytest.mark.parametrize("arguments", [("serve", "--port", "0", "--metrics-port", "off"), ("worker",)], ids=str)
+def test_a_process_with_a_wrong_password_ends_at_once_with_one_line(locked: Server, arguments: tuple[str, ...]) -> None:
     settings = {
         "GATEWAY_TOOLS": "gateway.demo",
         "GATEWAY_SEAL_KEYS": "1f" * 32,
@@ -140,17 +136,10 @@ def test_a_process_with_a_wrong_password_ends_at_once_with_one_line(
         "GATEWAY_AUTH": "none",
         "GATEWAY_PEERS": "http://127.0.0.1:1",
         "GATEWAY_REPLICA_URL": "http://127.0.0.1:1",
-        "GATEWAY_REDIS_URL": f"redis://:{WRONG}@127.0.0.1:{own_server.port}/0",
+        "GATEWAY_REDIS_URL": f"redis://:{WRONG}@127.0.0.1:{locked.port}/0",
     }
-    result = subprocess.run(
-        [sys.executable, "-m", "gateway", *command],
-        env=clean_environment(settings),
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-m", "gateway", *arguments]
+    result = forkserver.run(command, env=clean_environment(settings), cwd=REPOSITORY)
     assert result.returncode == 2, result.stderr
     assert (
         result.stderr == "gateway: GATEWAY_REDIS_URL: the server refused the login; check the user and the password\n"
