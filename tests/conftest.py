@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import importlib
+import importlib.util
 import os
 import pkgutil
 import subprocess
@@ -101,11 +101,13 @@ _measuring = Measuring()
 
 
 def pytest_configure() -> None:
-    """Reject lists of paths with one that does not exist: it would silently do nothing."""
+    """Reject lists of paths with one that does not exist, which would silently do nothing, and prepare the process."""
     for path in (*UNMEASURED, *MEASURED_PROCESSES, *REAL_STARTS):
         if not (TESTS / path).exists():
             raise pytest.UsageError(f"tests/conftest.py names tests/{path}, which does not exist")
     stop_measuring()
+    if importlib.util.find_spec("sniffio") is None:
+        sys.modules["sniffio"] = None  # type: ignore[assignment] # httpcore looks for it again and again, in each request
 
 
 def pytest_unconfigure() -> None:

@@ -17,6 +17,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -959,10 +960,10 @@ class _Environment(PydanticBaseSettingsSource):
         self.files: dict[str, Path] = {}
         self.wrong: list[str] = []
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002 - a base method
         name = variable(field_name)
         value = self._environ.get(name) or None
-        if is_secret(field):
+        if field_name in secret_fields():
             path = self._environ.get(name + FILE_SUFFIX) or None
             if path is not None and value is not None:
                 raise ConfigurationError(f"{name}: set together with {name}{FILE_SUFFIX}; keep one of them")
@@ -1003,16 +1004,17 @@ def variable(field_name: str) -> str:
     return PREFIX + field_name.upper()
 
 
-def is_secret(field: FieldInfo) -> bool:
-    """Return whether a field holds a secret, which may come from a file and must never be shown."""
-    return "SecretStr" in str(field.annotation)
+@cache
+def secret_fields() -> frozenset[str]:
+    """Return the names of the fields that hold secrets, which may come from files and must never be shown."""
+    return frozenset(name for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation))
 
 
 def known_variables() -> Iterable[str]:
     """Yield every environment variable that is a setting, including the `_FILE` forms."""
-    for name, field in Settings.model_fields.items():
+    for name in Settings.model_fields:
         yield variable(name)
-        if is_secret(field):
+        if name in secret_fields():
             yield variable(name) + FILE_SUFFIX
 
 
@@ -1070,7 +1072,7 @@ def _mistake(field_name: str, details: Any, names: Mapping[str, str]) -> str:
     cause = details.get("ctx", {}).get("error")
     if isinstance(cause, ValueError):
         return f"{name}: {cause}; {use}"
-    if is_secret(field):
+    if field_name in secret_fields():
         return f"{name}: not valid; {use}"
     shown = str(details["input"])
     if len(shown) > _SHOWN_VALUE_CHARACTERS:
