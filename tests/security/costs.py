@@ -37,6 +37,9 @@ SLOW: Final = 4.0
 ORDINARY: Final = 1.25
 """A request at most this costly, compared with a benign one, stays within `FACTOR` at four times the size."""
 
+STEEP: Final = 1.5
+"""A request whose cost grows faster than its size by more than this factor may exceed the limits at a larger size."""
+
 TRIES: Final = 6
 """How often a request over the limits is repeated: the machine may be busy, and the lowest cost counts."""
 
@@ -81,14 +84,33 @@ class Cost(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """How a request exceeds the limits, if it does, its answer, and whether it cost more than a benign one.
+    """How a request exceeds the limits, if it does, its answer, what it cost, and whether that is more than usual.
 
-    A `dear` request may cost too much at a larger size.
+    A `dear` request costs more than a benign one, so it may cost too much at a larger size.
     """
 
     excess: str | None
     answer: dict[str, Any]
+    cpu: float
     dear: bool
+
+
+@dataclass
+class Growth:
+    """How the cost of a request grows with its size."""
+
+    _cpu: dict[int, float] = field(default_factory=dict)
+    _dear: bool = False
+
+    def add(self, size: int, judged: Judged) -> None:
+        """Note what a request of some size cost."""
+        self._cpu[size] = judged.cpu
+        self._dear = judged.dear
+
+    def may_exceed(self) -> bool:
+        """Return whether a request of the largest size may exceed the limits, given the costs at all of `SIZES`."""
+        small, medium, large = (self._cpu[size] for size in SIZES)
+        return self._dear and large - small > STEEP * (medium - small) * SIZES[2] / SIZES[1]
 
 
 def limit_beside(benign: Cost, large: Cost) -> Cost:
@@ -256,22 +278,22 @@ class Measured:
         cost, answer = self.cost(sent())
         dear = cost.cpu > ORDINARY * benign.cpu
         if not cost.exceeds(limit):
-            return Judged(None, answer, dear)
+            return Judged(None, answer, cost.cpu, dear)
         parsing = self.cost(unchecked)[0].least(self.cost(unchecked)[0])
         if parsing.cpu > HOPELESS * limit.cpu:
-            return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer, dear)
+            return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer, cost.cpu, dear)
         if not cost.exceeds(limit.after(parsing)):
-            return Judged(None, answer, dear)
+            return Judged(None, answer, cost.cpu, dear)
         for _ in range(TRIES):
             # The machine may be busier now than when the benign request was measured.
             limit = limit_beside(self._benign_now(size), self._benign_now(SIZES[-1])).after(parsing)
             cost = cost.least(self.cost(sent())[0])
             if not cost.exceeds(limit):
-                return Judged(None, answer, dear)
+                return Judged(None, answer, cost.cpu, dear)
             if cost.cpu > HOPELESS * limit.cpu:
                 break
         cpu = f"{cost.cpu:.3f} s of CPU (limit {limit.cpu:.3f})"
-        return Judged(f"{cpu}, {cost.gap:.3f} s gap (limit {limit.gap:.3f})", answer, dear)
+        return Judged(f"{cpu}, {cost.gap:.3f} s gap (limit {limit.gap:.3f})", answer, cost.cpu, dear)
 
     def revive(self) -> None:
         """Start the replica again after it got stuck."""

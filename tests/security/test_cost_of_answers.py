@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.security.asked_forms import Asked, InCall, Responded, Updated, asking_replica
-from tests.security.costs import ENOUGH, LARGEST, SIZES, Measured, Stuck, call
+from tests.security.costs import ENOUGH, LARGEST, SIZES, Growth, Measured, Stuck, call
 from tests.security.form_cases import FORMS, FormCase
 from tests.security.schema_cases import Shape
 
@@ -22,28 +22,27 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
 def problems(asked: Asked) -> Iterator[str]:
     """Yield the problems with the checks of one form, smallest sizes first."""
-    dear: set[Shape] = set()
+    growth = {shape: Growth() for shape in Shape}
     for size in (*SIZES, LARGEST):
         for shape in Shape:
-            if size == LARGEST and shape not in dear:
+            if size == LARGEST and not growth[shape].may_exceed():
                 continue
             where = f"{asked.case.name}, {asked.kind}, {shape.value}, {size} bytes"
             try:
                 content = asked.case.content(shape, size)
                 sent = partial(asked.sent, content)
-                excess, answer, is_dear = asked.replica.judge(sent, size, call("unchecked", content))
+                judged = asked.replica.judge(sent, size, call("unchecked", content))
             except Stuck:
                 asked.replica.revive()
                 yield f"{where}: stuck"
                 return
-            if is_dear and size == SIZES[-1]:
-                dear.add(shape)
-            if excess is not None:
-                yield f"{where}: {excess}"
-            accepted = asked.accepted(answer)
+            growth[shape].add(size, judged)
+            if judged.excess is not None:
+                yield f"{where}: {judged.excess}"
+            accepted = asked.accepted(judged.answer)
             refusable = asked.case.may_refuse and size > SIZES[0]
             if accepted is not (shape is Shape.VALID) and not (refusable and not accepted):
-                yield f"{where}: {str(answer)[:200]}"
+                yield f"{where}: {str(judged.answer)[:200]}"
 
 
 @pytest.mark.parametrize("kind", ["model", "raw"])

@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.integration.fleet import Fleet
-from tests.security.costs import ENOUGH, LARGEST, SIZES, Measured, Stuck, call, measured, text_of
+from tests.security.costs import ENOUGH, LARGEST, SIZES, Growth, Measured, Stuck, call, measured, text_of
 from tests.security.hostile_schemas import PRODUCTS
 from tests.security.schema_cases import CASES, Case, Shape
 
@@ -24,28 +24,27 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
 def problems(replica: Measured, case: Case) -> Iterator[str]:
     """Yield the problems with the checks of one case, smallest sizes first."""
-    dear: set[Shape] = set()
+    growth = {shape: Growth() for shape in Shape}
     for size in (*SIZES, LARGEST):
         for shape in Shape:
-            if size == LARGEST and shape not in dear:
+            if size == LARGEST and not growth[shape].may_exceed():
                 continue
             where = f"{case.name}, {shape.value}, {size} bytes"
             arguments = case.arguments(shape, size)
             try:
                 sent = partial(call, case.tool, arguments)
-                excess, answer, is_dear = replica.judge(sent, size, call("unchecked", arguments))
+                judged = replica.judge(sent, size, call("unchecked", arguments))
             except Stuck:
                 replica.revive()
                 yield f"{where}: stuck"
                 return
-            if is_dear and size == SIZES[-1]:
-                dear.add(shape)
-            if excess is not None:
-                yield f"{where}: {excess}"
-            fits = text_of(answer) == "fits"
+            growth[shape].add(size, judged)
+            if judged.excess is not None:
+                yield f"{where}: {judged.excess}"
+            fits = text_of(judged.answer) == "fits"
             refusable = case.may_refuse and (case in PRODUCTS or size > SIZES[0])
             if case.judged and fits is not (shape is Shape.VALID) and not (refusable and not fits):
-                yield f"{where}: {text_of(answer)[:200]}"
+                yield f"{where}: {text_of(judged.answer)[:200]}"
 
 
 @pytest.mark.parametrize("case", [*CASES, *PRODUCTS], ids=lambda case: case.name)

@@ -67,7 +67,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
 def assert_cheap(replica: Measured, make: Callable[[], Sent], size: int, unchecked: Sent) -> None:
     try:
-        excess, _, _ = replica.judge(make, size, unchecked)
+        excess = replica.judge(make, size, unchecked).excess
     except Stuck:
         replica.revive()
         pytest.fail("the replica got stuck")
