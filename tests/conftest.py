@@ -125,7 +125,7 @@ def pytest_sessionstart() -> None:
 def pytest_collection(session: pytest.Session) -> None:
     """Measure the imports of our modules in one process, but no other part of the collection of tests.
 
-    Collecting makes little garbage, so looking for it among all that it makes is in vain.
+    Collecting makes many objects and little garbage, so the garbage collector would search long and find nothing.
     """
     gc.disable()
     if session.config.getoption("dist", "no") == "no" and os.environ.get("PYTEST_XDIST_WORKER", FIRST) == FIRST:
