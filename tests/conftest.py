@@ -127,8 +127,10 @@ def pytest_collection(session: pytest.Session) -> None:
 
     Collecting makes many objects and little garbage, so the garbage collector would search long and find nothing.
     """
+    if session.config.getoption("dist", "no") != "no":
+        return  # other processes collect
     gc.disable()
-    if session.config.getoption("dist", "no") == "no" and os.environ.get("PYTEST_XDIST_WORKER", FIRST) == FIRST:
+    if os.environ.get("PYTEST_XDIST_WORKER", FIRST) == FIRST:
         with measured():
             for name in ("gateway", "gateway_workers"):
                 for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):

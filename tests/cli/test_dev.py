@@ -180,10 +180,10 @@ def test_each_replica_serves_metrics_at_the_address_it_printed(running: Dev) -> 
 
 
 def test_ctrl_c_stops_all_that_it_started_and_it_exits_0(start: Callable[..., Dev]) -> None:
-    dev = start("--replicas", "1")
+    dev = start("--workers", "0")
     dev.read_until_ready()
     dev.process.send_signal(signal.SIGINT)
-    assert_stopped(dev, ["store", "r1", "w1"])
+    assert_stopped(dev, ["store", "r1", "r2"])
 
 
 def assert_stopped(dev: Dev, names: list[str]) -> None:
@@ -264,10 +264,10 @@ def test_an_authors_mistake_reaches_the_client_with_reason_and_line(lonely: Dev)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 def test_its_processes_do_not_outlive_it_when_it_is_killed(start: Callable[..., Dev]) -> None:
-    dev = start("--replicas", "1")
+    dev = start("--workers", "0")
     dev.read_until_ready()
     pids = [int(pid) for pid in re.findall(r"\w+ (?:is ready|is running): pid (\d+)", "".join(dev.said))]
-    assert len(pids) == 3  # the store, a replica, a worker
+    assert len(pids) == 3  # the store and two replicas
     dev.process.kill()
     wait_until(lambda: not any(map(_runs, pids)), "the end of all that it started")
 

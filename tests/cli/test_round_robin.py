@@ -6,7 +6,7 @@ import asyncio
 import gc
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
@@ -86,8 +86,12 @@ def named(name: bytes) -> Handler:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def only_new_objects() -> None:
+def only_new_objects() -> Iterator[None]:
     """Let the collections after each test look only at what these tests make."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 

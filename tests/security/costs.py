@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import pytest
 
 from loadtest.cluster import Replica
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, NAMED_BY, VERSION
+from tests.security.schema_cases import Shape
 
 KIB: Final = 1024
 SIZES: Final = (KIB, 16 * KIB, 256 * KIB)
 """The sizes of values in every shape."""
 
 LARGEST: Final = 4 * SIZES[-1] - 4 * KIB
-"""Leaves room for the rest of a body of 1 MiB. Used for values that are costly at a quarter of it."""
+"""Leaves room for the rest of a body of 1 MiB. Used for valid values and for what is costly at a quarter of it."""
 
 BENIGN: Final = '{"a":1}'
 """A benign request has a list of these."""
@@ -31,14 +33,11 @@ COST_FLOOR: Final = 0.050
 GAP_FLOOR: Final = 0.250
 """A request may cost, and block others for, this many times as much as a benign one, or this many seconds."""
 
-SLOW: Final = 4.0
+SLOW: Final = 2.0
 """On a slow machine, a request may also cost this many times as much as a benign one of the largest of `SIZES`."""
 
 ORDINARY: Final = 1.25
 """A request at most this costly, compared with a benign one, stays within `FACTOR` at four times the size."""
-
-STEEP: Final = 1.5
-"""A request whose cost grows faster than its size by more than this factor may exceed the limits at a larger size."""
 
 TRIES: Final = 6
 """How often a request over the limits is repeated: the machine may be busy, and the lowest cost counts."""
@@ -48,6 +47,11 @@ HOPELESS: Final = 3.0
 
 LONGEST: Final = 10.0
 """The seconds after which a request and its replica are given up."""
+
+EVERY: Final = pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.repeats)], ids=["dearest", "every"]
+)
+"""Which of the shapes that are dear are sent at the largest size: the dearest, or all of them."""
 
 ENOUGH: Final = 3
 """How many problems of a case are reported: the largest requests could take long."""
@@ -95,22 +99,14 @@ class Judged(NamedTuple):
     dear: bool
 
 
-@dataclass
-class Growth:
-    """How the cost of a request grows with its size."""
+def sent_largest(dear: Mapping[Shape, float], *, every: bool) -> set[Shape]:
+    """Return the shapes to send at the largest size: the valid one, and of those dear at a quarter the dearest or all.
 
-    _cpu: dict[int, float] = field(default_factory=dict)
-    _dear: bool = False
-
-    def add(self, size: int, judged: Judged) -> None:
-        """Note what a request of some size cost."""
-        self._cpu[size] = judged.cpu
-        self._dear = judged.dear
-
-    def may_exceed(self) -> bool:
-        """Return whether a request of the largest size may exceed the limits, given the costs at all of `SIZES`."""
-        small, medium, large = (self._cpu[size] for size in SIZES)
-        return self._dear and large - small > STEEP * (medium - small) * SIZES[2] / SIZES[1]
+    Args:
+        dear: the CPU time that each of these shapes took at a quarter of the size.
+        every: whether to send all of them.
+    """
+    return {Shape.VALID, *(dear if every else sorted(dear, key=dear.__getitem__)[-1:])}
 
 
 def limit_beside(benign: Cost, large: Cost) -> Cost:
@@ -262,7 +258,7 @@ class Measured:
 
     def _benign_now(self, size: int) -> Cost:
         sent = call("benign", f'{{"v":[{",".join([BENIGN] * (size // (len(BENIGN) + 1)))}]}}')
-        costs = [self.cost(sent)[0] for _ in range(3)]
+        _, *costs = [self.cost(sent)[0] for _ in range(4)]  # the first one warms up
         return Cost(statistics.median(cost.cpu for cost in costs), statistics.median(cost.gap for cost in costs))
 
     def judge(self, sent: Callable[[], Sent], size: int, unchecked: Sent) -> Judged:

@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.integration.fleet import Fleet
-from tests.security.costs import ENOUGH, LARGEST, SIZES, Growth, Measured, Stuck, call, measured, text_of
+from tests.security.costs import ENOUGH, EVERY, LARGEST, SIZES, Measured, Stuck, call, measured, sent_largest, text_of
 from tests.security.hostile_schemas import PRODUCTS
 from tests.security.schema_cases import CASES, Case, Shape
 
@@ -22,12 +22,12 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
         yield replica
 
 
-def problems(replica: Measured, case: Case) -> Iterator[str]:
+def problems(replica: Measured, case: Case, *, every: bool) -> Iterator[str]:
     """Yield the problems with the checks of one case, smallest sizes first."""
-    growth = {shape: Growth() for shape in Shape}
+    dear: dict[Shape, float] = {}
     for size in (*SIZES, LARGEST):
         for shape in Shape:
-            if size == LARGEST and not growth[shape].may_exceed():
+            if size == LARGEST and shape not in sent_largest(dear, every=every):
                 continue
             where = f"{case.name}, {shape.value}, {size} bytes"
             arguments = case.arguments(shape, size)
@@ -38,7 +38,8 @@ def problems(replica: Measured, case: Case) -> Iterator[str]:
                 replica.revive()
                 yield f"{where}: stuck"
                 return
-            growth[shape].add(size, judged)
+            if judged.dear and size == SIZES[-1]:
+                dear[shape] = judged.cpu
             if judged.excess is not None:
                 yield f"{where}: {judged.excess}"
             fits = text_of(judged.answer) == "fits"
@@ -47,7 +48,8 @@ def problems(replica: Measured, case: Case) -> Iterator[str]:
                 yield f"{where}: {text_of(judged.answer)[:200]}"
 
 
+@EVERY
 @pytest.mark.parametrize("case", [*CASES, *PRODUCTS], ids=lambda case: case.name)
-def test_checking_arguments_costs_what_their_size_deserves(replica: Measured, case: Case) -> None:
-    found = list(islice(problems(replica, case), ENOUGH))
+def test_checking_arguments_costs_what_their_size_deserves(replica: Measured, case: Case, every: bool) -> None:
+    found = list(islice(problems(replica, case, every=every), ENOUGH))
     assert not found, "\n".join(found)

@@ -20,7 +20,7 @@ POLICY = Policy()
 @pytest.fixture(autouse=True)
 def fewer_legs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate no more legs than it takes to see a share to a hundredth."""
-    monkeypatch.setattr(outlook, "_LEGS", 10_000)
+    monkeypatch.setattr(outlook, "_LEGS", 20_000)
 
 
 @functools.cache

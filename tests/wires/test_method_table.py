@@ -159,7 +159,7 @@ def test_what_clients_try_first_is_never_refused_for_load() -> None:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """Yield the texts in a module, unless none of them is like a method."""
+    """Yield the texts in a module, unless none in quotes is like a method."""
     source = path.read_text(encoding="utf-8")
     if QUOTED.search(source) is None:
         return

@@ -332,7 +332,7 @@ def calls_for(told: Catalogue) -> int:
     return count
 
 
-def test_a_list_of_ten_parts_takes_no_longer_than_a_local_one_of_the_same_size() -> None:
+def test_a_list_of_ten_parts_takes_hardly_more_calls_than_a_local_one_of_the_same_size() -> None:
     names = shuffled(250)
     told = tool("any")(nothing).catalogue_entry()
     alike = {field: value for field, value in told.items() if field != "name"}
@@ -340,5 +340,5 @@ def test_a_list_of_ten_parts_takes_no_longer_than_a_local_one_of_the_same_size()
     parts = [part(f"up{at}", names[at::10], tool=alike) for at in range(10)]
     relayed = catalogue(Registry([]).arranged(parts), page_size=25)
     for _ in ("while pages are made", "afterwards"):
-        assert calls_for(relayed) < 1.5 * calls_for(local)
+        assert calls_for(relayed) < 1.1 * calls_for(local)
     assert len(pages(relayed)) == len(pages(local)) == 10

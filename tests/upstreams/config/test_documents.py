@@ -128,8 +128,8 @@ def test_half_a_surrogate_pair_and_deep_nesting_are_refused(text: str) -> None:
 def test_reading_takes_linear_time(part: str) -> None:
     started = time.process_time()
     with pytest.raises(DocumentError):
-        parse_json('"x' * (part == '\\"') + part * 50_000)
-    assert time.process_time() - started < 2
+        parse_json('"x' * (part == '\\"') + part * (300_000 if part in {"/**", ", "} else 50_000))
+    assert time.process_time() - started < 5
 
 
 def test_repeated_names_are_found_with_their_path() -> None:
