@@ -6,8 +6,11 @@ Usage: remote_login.py NODE_ENVIRONMENT URL TOOL…
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import random
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,14 +25,26 @@ from tests.integration.clients.sdk_client import text_of
 
 PROGRAM = "mcp-remote"
 
+CALLBACK_PORTS = range(20_000, 30_000)
+"""Ports that the system gives to no connection, so that `mcp-remote` finds the same one free at each login."""
+
 
 def documented(url: str) -> list[str]:
-    """Return the options of `mcp-remote` from the documentation, with this URL instead of its own."""
+    """Return the options of `mcp-remote` from the documentation, with this URL instead of its own, and a port."""
     (block,) = [block for block in blocks_of("docs/start/clients.md") if block.language == "json"]
     (server,) = json.loads(block.text)["mcpServers"].values()
     program, *options = server["args"]
     assert (server["command"], program) == ("npx", PROGRAM)
-    return [url if option.startswith("https://") else option for option in options]
+    (at,) = [at for at, option in enumerate(options) if option.startswith("https://")]
+    return [*options[:at], url, str(free_port()), *options[at + 1 :]]
+
+
+def free_port() -> int:
+    """Return a free port for the end of a login. The one that `mcp-remote` derives from the URL may be taken."""
+    while True:
+        with socket.socket() as candidate, contextlib.suppress(OSError):
+            candidate.bind(("127.0.0.1", random.choice(CALLBACK_PORTS)))
+            return int(candidate.getsockname()[1])
 
 
 async def drive(environment: Path, url: str, tools: list[str]) -> dict[str, Any]:
