@@ -133,7 +133,8 @@ def test_a_worker_runs_tasks_and_redis_keeps_what_it_has_acknowledged(tmp_path: 
         task_id = post(cluster, create).result["taskId"]
         get = request("tasks/get", {"taskId": task_id, "_meta": tasks_meta()})
         wait_until(lambda: post(cluster, get).result["status"] == "input_required", "the worker to ask")
-        assert cluster.worker("w1").metric("gateway_task_legs_total", tool="echo") == 1
+        worker = cluster.worker("w1")  # it counts a leg when it has stored the question
+        wait_until(lambda: worker.metric("gateway_task_legs_total", tool="echo") == 1, "the worker to count the leg")
         cluster.add_worker()
         assert [worker.name for worker in cluster.workers] == ["w1", "w2"]
 
