@@ -185,6 +185,17 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     return (yield)
 
 
+@pytest.fixture(scope="module")
+def only_new_objects() -> Iterator[None]:
+    """Let searches among all objects, such as that for garbage, see only what the tests of a module make."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 @functools.cache
 def is_in(places: tuple[str, ...], path: Path) -> bool:
     """Return whether a test is in one of these folders or modules of `tests`."""

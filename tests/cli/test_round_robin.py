@@ -6,7 +6,7 @@ import asyncio
 import gc
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
@@ -85,15 +85,7 @@ def named(name: bytes) -> Handler:
     return handle
 
 
-@pytest.fixture(scope="module", autouse=True)
-def only_new_objects() -> Iterator[None]:
-    """Let the collections after each test look only at what these tests make."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+pytestmark = pytest.mark.usefixtures("only_new_objects")
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,15 +87,7 @@ async def build(ctx: Context) -> str:
     return f"for {who.name}"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def only_new_objects() -> Iterator[None]:
-    """Keep what exists before these tests out of the search for keys, which it would make many times as long."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+pytestmark = pytest.mark.usefixtures("only_new_objects")
 
 
 @pytest.fixture(scope="module")
