@@ -33,7 +33,7 @@ TYPES := tests/typing
 AFTER_DOCS := tests/docs/test_site.py tests/docs/test_tutorial.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
-# Tests that `make test` runs once or with few examples; `make ci` repeats them on other data and servers, on compiled code.
+# Tests that `make test` runs once or with few examples; `make ci` repeats them on compiled code, with more data.
 REPEATED := $(addprefix tests/,calls loadtest observability process runtime security settings sizing storage tasks upstreams wires workers)
 # Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks

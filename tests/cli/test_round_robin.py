@@ -14,6 +14,8 @@ import pytest
 from gateway.cli.round_robin import Fixed, Front
 from gateway.web.listener import listen
 
+pytestmark = pytest.mark.usefixtures("only_new_objects")
+
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Address = tuple[str, int]
@@ -83,9 +85,6 @@ def named(name: bytes) -> Handler:
         await reader.read()
 
     return handle
-
-
-pytestmark = pytest.mark.usefixtures("only_new_objects")
 
 
 @pytest.fixture(autouse=True)

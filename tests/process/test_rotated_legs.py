@@ -27,6 +27,8 @@ from tests.process.rotation import (
 from tests.storage.deployments import eventually
 from tests.storage.servers import Server
 
+pytestmark = pytest.mark.usefixtures("only_new_objects")
+
 OLD, NEW = new_key(), new_key()
 GATES: list[Gate] = []
 
@@ -85,9 +87,6 @@ async def build(ctx: Context) -> str:
     await ctx.emit("a segment")
     who = await ctx.elicit("who", "Who are you?", Who)
     return f"for {who.name}"
-
-
-pytestmark = pytest.mark.usefixtures("only_new_objects")
 
 
 @pytest.fixture(scope="module")
