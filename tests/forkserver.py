@@ -1,5 +1,8 @@
 """Starts `python -m …` by forking a process that has imported the gateway, which saves each start its imports.
 
+Forks end with the server, and the server ends with the process that uses it. So a test run that is killed leaves none
+of them behind.
+
 `start` is what tests call. The server is this module, run by `start` when it is first needed. It imports, and then does
 nothing but fork: no thread and no event loop ever runs in it. Each fork becomes what a fresh interpreter would be when
 it runs the module: its working directory, environment, arguments, file descriptors, session and search path. It ends
@@ -9,6 +12,7 @@ as an interpreter does, too: the server's loop returns in it, and the module run
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -24,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BufferedWriter, FileIO, TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -50,6 +54,7 @@ _MAX_REQUEST: Final = 150_000
 _MAX_DESCRIPTORS: Final = 64
 _STANDARD: Final = (0, 1, 2)
 _MESSAGE: Final = struct.Struct("ci")
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _PID: Final = b"p"
 _CODE: Final = b"c"
 
@@ -152,7 +157,7 @@ class ForkServer:
             )
 
     def close(self) -> None:
-        """End the server. Its forks continue to run."""
+        """End the server, and with it the forks that still run."""
         self._control.close()
         self.process.wait()
 
@@ -257,19 +262,24 @@ def serve(control: socket.socket) -> str:
     _import_all()
     gc.collect()
     gc.freeze()
+    prctl = ctypes.CDLL(None).prctl
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - only their number is needed
     if threads != 1:
         raise ForkServerError(f"{threads} threads run in the fork server: an import starts them, and forks lack them")
     while True:
         message, (keeper, *descriptors) = _receive(control)
         _reap()
+        server = os.getpid()
         if os.fork() == 0:
             break
         _close(keeper, *descriptors)
+    _end_with(server, prctl)
     control.close()
+    keeping = os.getpid()
     if pid := os.fork():
         _close(*_STANDARD, *descriptors)
         _keep(pid, keeper)
+    _end_with(keeping, prctl)
     request: Request = pickle.loads(message)
     _become(request, descriptors, keeper)
     return request.module
@@ -309,6 +319,13 @@ def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def _end_with(parent: int, prctl: Callable[[int, int], int]) -> None:
+    """Have the system kill this process when its parent dies."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _keep(pid: int, keeper: int) -> NoReturn:

@@ -274,14 +274,17 @@ def test_a_call_without_a_slot_stores_none() -> None:
 
 
 async def test_a_relay_is_not_ended_by_the_time_limit_of_a_leg(host: AsyncioHost) -> None:
-    async def run(_leg: RelayLeg) -> dict[str, Any]:
+    async def outlast_the_limit(_leg: RelayLeg) -> dict[str, Any]:
         await host.run_sync(lambda: math.factorial(10))
         await _after(host, 0.1)
         return {}
 
-    call = Call(run, host)
-    assert await call.leg() == Completed({})
-    limited = await call.leg(limited=True)
+    async def stay(_leg: RelayLeg) -> dict[str, Any]:
+        await host.park()  # only the limit can end it, however busy the machine is
+        return {}
+
+    assert await Call(outlast_the_limit, host).leg() == Completed({})
+    limited = await Call(stay, host).leg(limited=True)
     assert isinstance(limited, Failed)
     assert isinstance(limited.error, LegTimedOut)
 

@@ -16,7 +16,7 @@ import pytest
 
 from loadtest.cluster.common import Process, clean_environment
 from tests import forkserver
-from tests.forkserver import Forked, ForkServerError
+from tests.forkserver import TOP, Forked, ForkServerError
 
 SECONDS = 60
 ENDS = {
@@ -156,6 +156,13 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def runs(pid: int) -> bool:
+    try:
+        return state(pid) != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_many_forks_run_at_once_and_draw_different_random_numbers(tmp_path: Path) -> None:
     program = "import random, secrets, sys, uuid; print(random.random(), uuid.uuid4(), secrets.token_hex())"
     with (tmp_path / "out").open("ab") as out:
@@ -203,7 +210,7 @@ def test_a_fork_that_cannot_begin_is_an_error(tmp_path: Path) -> None:
         forkserver.start([sys.executable, "-m", "this"], env=clean_environment({}), cwd=tmp_path / "missing")
 
 
-def test_a_fork_outlives_its_server_and_the_next_one_is_an_error(tmp_path: Path) -> None:
+def test_a_fork_ends_with_its_server_and_the_next_one_is_an_error(tmp_path: Path) -> None:
     process = start("import signal; signal.pause()", tmp_path)
     assert isinstance(process, Forked)
     server = forkserver._servers[0].process
@@ -211,7 +218,30 @@ def test_a_fork_outlives_its_server_and_the_next_one_is_an_error(tmp_path: Path)
     server.wait(SECONDS)
     with pytest.raises(ForkServerError, match="killed"):
         start("", tmp_path)
-    assert process.poll() is None
-    process.terminate()
-    assert process.wait(SECONDS) == -signal.SIGTERM
+    with pytest.raises(ForkServerError, match="killed"):
+        process.wait(SECONDS)
+    deadline = time.monotonic() + SECONDS
+    while runs(process.pid):
+        assert time.monotonic() < deadline
     forkserver.stop()
+
+
+def test_a_killed_test_run_leaves_no_fork_behind(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import signal; signal.pause()")
+    starting = (
+        "import sys, time\nfrom pathlib import Path\nfrom loadtest.cluster.common import clean_environment\n"
+        "from tests import forkserver\n"
+        "environ = clean_environment({'PYTHONUNBUFFERED': ''})\n"
+        "fork = forkserver.start([sys.executable, '-m', 'program'], env=environ, cwd=Path(sys.argv[1]))\n"
+        "print(type(fork).__name__, fork.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", starting, str(tmp_path)]
+    with subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        kind, pid = run.stdout.readline().split()
+        assert kind == "Forked"
+        assert runs(int(pid))
+        run.kill()
+    deadline = time.monotonic() + SECONDS
+    while runs(int(pid)):
+        assert time.monotonic() < deadline
