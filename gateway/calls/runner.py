@@ -296,10 +296,15 @@ class LegRun:
         carrier, conversation = self._runner.carrier, self.call.conversation
         if conversation is not None:
             conversation.questions = {}
-            conversation.journal = conversation.journal or carrier.begin()
+            conversation.journal = conversation.journal or self._begin()
             return conversation.journal
         state = self.call.continuation.request_state
-        return carrier.begin() if state is None else carrier.open(self._sealer, state, self._binding())
+        return self._begin() if state is None else carrier.open(self._sealer, state, self._binding())
+
+    def _begin(self) -> Journal:
+        """Return the journal of a new flow, the same in all attempts of a request that a trusted proxy repeats."""
+        carrier, forwarded_id = self._runner.carrier, self.call.forwarded_id
+        return carrier.begin(forwarded_id, self._binding()) if forwarded_id else carrier.begin()
 
     def _seal(self) -> str:
         """Return the state that the client sends back for the next leg.
@@ -311,7 +316,7 @@ class LegRun:
         return self._runner.carrier.seal(self._sealer, self.journal, self._binding(), ttl_seconds)
 
     def _binding(self) -> bytes:
-        """Return what the state is bound to; computed only when a state is opened or sealed."""
+        """Return what the call is bound to, computed when it is first needed."""
         if self._bound is None:
             call = self.call
             digest = arguments_digest(call.arguments)
