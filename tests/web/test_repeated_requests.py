@@ -51,10 +51,11 @@ class Proxy:
     ) -> dict[str, Any]:
         audience = "elsewhere" if replica == ELSEWHERE else "tests"
         own = {**headers_of(message), "authorization": f"Bearer {mint(SECRET, user, audience)}", **headers}
+        given = [*own.items(), *(("x-gateway-request-id", name) for name in names)]
         response = httpx.post(
             self.fleet[replica].url,
             content=msgspec.json.encode(message),
-            headers=[*own.items(), *(("x-gateway-request-id", name.encode("latin-1")) for name in names)],
+            headers=[(header.encode("latin-1"), value.encode("latin-1")) for header, value in given],
             timeout=20,
             trust_env=False,
             verify=False,

@@ -322,7 +322,9 @@ async def test_a_refused_request_that_only_reads_is_sent_again(shop: Shop, clien
     assert [message["method"] for message in shop.messages] == [method, method]
 
 
-async def test_the_failure_of_a_second_attempt_does_not_hide_that_the_first_one_arrived() -> None:
+async def test_the_failure_of_a_second_attempt_does_not_hide_that_the_first_one_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with Shop([unavailable]) as shop:
         async with asking(shop.server.url) as client:
             attempt = client.client._attempt
@@ -332,7 +334,7 @@ async def test_the_failure_of_a_second_attempt_does_not_hide_that_the_first_one_
                     raise UpstreamFailure("up", Reason.UNREACHABLE, sent=False)
                 return await attempt(*args)
 
-            client.client._attempt = second  # type: ignore[method-assign]
+            monkeypatch.setattr(client.client, "_attempt", second)
             failure = await failure_of(client, repeatable=True)
 
     assert (failure.reason, failure.sent, failure.refused) == (Reason.UNREACHABLE, False, True)
