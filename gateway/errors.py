@@ -30,6 +30,7 @@
         │   ├── TaskIdTaken         -32602
         │   └── TooManyAnswers      -32602, over a limit
         ├── InternalError           -32603
+        │   └── WorkersLost         -32603
         ├── HeaderMismatch          -32020
         ├── MissingCapability       -32021
         ├── UnsupportedVersion      -32022
@@ -276,6 +277,17 @@ class InternalError(_FixedCode):
     """Something broke, and the caller is not at fault. The message never says what."""
 
     CODE = -32603
+
+
+class WorkersLost(InternalError):
+    """A task has failed because it may not run once more.
+
+    Args:
+        attempts: how many workers were lost while they ran it.
+    """
+
+    def __init__(self, attempts: int) -> None:
+        super().__init__("The task failed: too many of its workers were lost", {"attempts": attempts})
 
 
 class HeaderMismatch(_FixedCode):

@@ -290,16 +290,23 @@ class LegRun:
     def _open(self) -> Journal:
         """Return the journal that the client sent, or that of a new flow.
 
+        A new flow is the same one in all attempts of a request that a trusted proxy repeats.
+
         Raises:
             InvalidRequestState: the client's state was rejected.
         """
-        carrier, conversation = self._runner.carrier, self.call.conversation
+        call, carrier = self.call, self._runner.carrier
+        conversation, forwarded_id = call.conversation, call.forwarded_id
         if conversation is not None:
             conversation.questions = {}
-            conversation.journal = conversation.journal or carrier.begin()
-            return conversation.journal
-        state = self.call.continuation.request_state
-        return carrier.begin() if state is None else carrier.open(self._sealer, state, self._binding())
+            if conversation.journal is not None:
+                return conversation.journal
+        elif call.continuation.request_state is not None:
+            return carrier.open(self._sealer, call.continuation.request_state, self._binding())
+        journal = carrier.begin(forwarded_id, self._binding()) if forwarded_id else carrier.begin()
+        if conversation is not None:
+            conversation.journal = journal
+        return journal
 
     def _seal(self) -> str:
         """Return the state that the client sends back for the next leg.
@@ -311,7 +318,7 @@ class LegRun:
         return self._runner.carrier.seal(self._sealer, self.journal, self._binding(), ttl_seconds)
 
     def _binding(self) -> bytes:
-        """Return what the state is bound to; computed only when a state is opened or sealed."""
+        """Return what the call is bound to, computed when it is first needed."""
         if self._bound is None:
             call = self.call
             digest = arguments_digest(call.arguments)

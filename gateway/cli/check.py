@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -56,6 +57,9 @@ _OWNERS: Final = {
     "GATEWAY_TOKEN_EXCHANGE": PROVIDER,
 }
 """The subject of a problem, by the prefix of its setting. All others belong to `SETTINGS`."""
+
+_NARROW_BITS: Final[Mapping[int, int]] = {4: 24, 6: 64}
+"""The shortest prefix of a network of proxies that gets no warning, by version of IP: one customary subnet."""
 
 
 @dataclass(slots=True)
@@ -162,10 +166,22 @@ def _describe_settings(settings: Settings, findings: Mapping[str, Finding]) -> N
     for name, meant in settings.unknown.items():
         guess = "" if meant is None else f" (did you mean {meant}?)"
         findings[SETTINGS].notes.append(f"{name} is not a setting and has no effect{guess}")
+    findings[SETTINGS].warnings += _trusted_too_widely(settings.trusted_proxies)
     ring = _ring(settings, findings[KEYS])
     if ring is not None:
         first, *others = (key.key_id.hex() for key in ring.keys)
         findings[KEYS].notes.append(", ".join([f"{first} seals", *(f"{key_id} opens" for key_id in others)]))
+
+
+def _trusted_too_widely(proxies: Sequence[str]) -> list[str]:
+    """Warn of networks that hold more than balancers: every machine in them can choose a request's address and id."""
+    networks = [ipaddress.ip_network(proxy) for proxy in proxies]
+    return [
+        f"GATEWAY_TRUSTED_PROXIES: every machine in {network} is believed what it says about a request; name the "
+        f"addresses of your balancers, or a network of at least {_NARROW_BITS[network.version]} bits"
+        for network in networks
+        if network.prefixlen < _NARROW_BITS[network.version]
+    ]
 
 
 def _examine_upstreams(settings: Settings, environ: Mapping[str, str] | None, finding: Finding) -> None:

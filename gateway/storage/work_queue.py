@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
+from gateway.errors import LeaseLost, NoRoomLeft, TaskStoreDown, WorkersLost
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
@@ -255,7 +255,7 @@ class RedisWorkQueue:
     async def _give_up(self, claim: Claim) -> None:
         lost = claim.attempt - 1
         log.error("task is given up: its workers were lost", extra={"task": claim.task_id, "lost": lost})
-        error = InternalError("The task failed: too many of its workers were lost", {"attempts": lost})
+        error = WorkersLost(lost)
         with suppress(LeaseLost, TaskStoreDown):
             await self.finish(claim, error={"code": error.code, "message": error.message, "data": error.data})
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from gateway.runtime.sources import Clock, RandomBytes
+from gateway.sealing.call_id import CallIds
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
@@ -30,12 +31,13 @@ class KeyHolder:
     Attributes:
         current: seals and opens.
         cursors: makes and reads the cursors of the catalogue lists.
+        call_ids: derives the ids of calls that a trusted proxy may begin twice.
         audience: the name that all processes of the deployment share; everything sealed is bound to it.
         clock: seconds since the epoch.
         random_bytes: a source of strong randomness.
     """
 
-    __slots__ = ("_ring", "_show", "audience", "clock", "current", "cursors", "random_bytes")
+    __slots__ = ("_ring", "_show", "audience", "call_ids", "clock", "current", "cursors", "random_bytes")
 
     def __init__(self, ring: KeyRing, audience: str, *, clock: Clock, random_bytes: RandomBytes) -> None:
         self.audience = audience
@@ -67,3 +69,4 @@ class KeyHolder:
         self._ring = ring
         self.current = Sealer(ring, self.random_bytes)
         self.cursors = CursorMaker(ring)
+        self.call_ids = CallIds(ring)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gateway.engine.journal import Journal, MalformedJournal
@@ -51,12 +52,20 @@ class SealedCarrier:
         self._limits = limits
         self._telemetry = telemetry
 
-    def begin(self) -> Journal:
-        """Return the journal of a new flow."""
+    def begin(self, forwarded_id: str = "", binding: bytes = b"") -> Journal:
+        """Return the journal of a new flow.
+
+        Args:
+            forwarded_id: the id that a trusted proxy gives all attempts of the request; each of them gets the same id
+                and seed. "" for a request that gets its own.
+            binding: what the request is bound to, see `gateway.sealing.binding`. Used with a `forwarded_id` only.
+        """
+        keys = self._keys
+        random_bytes = partial(keys.call_ids.entropy, forwarded_id, binding) if forwarded_id else keys.random_bytes
         return Journal.begin(
-            now_ms=int(self._keys.clock() * 1000),
+            now_ms=int(keys.clock() * 1000),
             flow_max_ms=int(self._limits.flow_max_seconds * 1000),
-            random_bytes=self._keys.random_bytes,
+            random_bytes=random_bytes,
         )
 
     def age_seconds(self, journal: Journal) -> float:

@@ -45,17 +45,26 @@ class UpstreamFailure(GatewayError):
         upstream: the name of the upstream.
         reason: why.
         sent: whether the upstream may have received the request, and so may have acted.
+        refused: whether it received the request and refused it, so it should not have acted. Never with `sent`.
         detail: for the log; it contains no secret and nothing that only the upstream said.
         of_request: whether the upstream refused this one request, which says nothing about others.
     """
 
     def __init__(
-        self, upstream: str, reason: Reason, *, sent: bool, detail: str = "", of_request: bool = False
+        self,
+        upstream: str,
+        reason: Reason,
+        *,
+        sent: bool,
+        refused: bool = False,
+        detail: str = "",
+        of_request: bool = False,
     ) -> None:
         super().__init__(f"{upstream}: {reason.value}{': ' if detail else ''}{detail}")
         self.upstream = upstream
         self.reason = reason
         self.sent = sent
+        self.refused = refused
         self.detail = detail
         self.of_request = of_request
 

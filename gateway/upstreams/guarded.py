@@ -47,6 +47,7 @@ class GuardedClient:
         on_notice: OnNotice | None = None,
         wants_progress: bool = False,
         log_level: str | None = None,
+        repeatable: bool = False,
         seconds: float,
         max_bytes: int,
     ) -> dict[str, Any]:
@@ -72,6 +73,7 @@ class GuardedClient:
                     on_notice=on_notice,
                     wants_progress=wants_progress,
                     log_level=log_level,
+                    repeatable=repeatable,
                     seconds=seconds,
                     max_bytes=max_bytes,
                 )

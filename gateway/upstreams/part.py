@@ -15,7 +15,7 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.errors import GatewayError, InternalError
 from gateway.protocol.upstream.cleaning import oversteps
-from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry
+from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
@@ -208,8 +208,10 @@ class PartMaker:
         if known is None:
             return None
         same_rules = self._rules(kind, known.own) == self._rules(kind, guessed)
-        headers = known.served.param_headers if isinstance(known.served, RelayedTool) else ()
-        return Learned(known.own, headers, same_rules)
+        if not isinstance(known.served, RelayedTool):
+            return Learned(known.own, (), repeatable=False, same_rules=same_rules)
+        repeatable = is_repeatable(known.served.annotations)
+        return Learned(known.own, known.served.param_headers, repeatable=repeatable, same_rules=same_rules)
 
     def _rules(self, kind: Kind, own: str) -> tuple[object, ...]:
         """Return what a call is checked against before it runs."""

@@ -55,6 +55,7 @@ class Requests(Protocol):
         on_notice: OnNotice | None = None,
         wants_progress: bool = False,
         log_level: str | None = None,
+        repeatable: bool = False,
         seconds: float,
         max_bytes: int,
     ) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from gateway.protocol.upstream.asking import (
     input_required,
 )
 from gateway.protocol.upstream.cleaning import with_clean_meta
-from gateway.protocol.upstream.entries import Entry, Kind
+from gateway.protocol.upstream.entries import Entry, Kind, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import RELAYED, mirrored
@@ -89,11 +89,13 @@ class Learned:
     Attributes:
         own: the upstream's own name.
         param_headers: the arguments that are repeated in headers.
+        repeatable: whether the upstream may get a request twice, see `protocol.upstream.entries.is_repeatable`.
         same_rules: whether the call was checked against the rules of this entry.
     """
 
     own: str
     param_headers: tuple[ParamHeader, ...]
+    repeatable: bool
     same_rules: bool
 
 
@@ -140,7 +142,10 @@ class UpstreamRelay:
             entry: the entry.
             learn: finds out what the entry is, if no list has it and each caller has another list.
         """
-        return EntryRelay(self, _METHODS[entry.kind], entry.own, entry.param_headers, learn)
+        repeatable = is_repeatable(entry.entry.get("annotations"))
+        return EntryRelay(
+            self, _METHODS[entry.kind], entry.own, entry.param_headers, repeatable=repeatable, learn=learn
+        )
 
     def failure(self, reason: Reason, *, sent: bool, detail: str = "") -> UpstreamFailure:
         """Return a failure that the relay itself has found, counted."""
@@ -156,6 +161,7 @@ class EntryRelay:
         method: how the upstream is asked for it.
         own: the upstream's name. Resources are asked for by the URI that the client sends.
         param_headers: the arguments that are repeated in headers.
+        repeatable: see `Learned`.
         learn: see `UpstreamRelay.of`.
     """
 
@@ -165,9 +171,12 @@ class EntryRelay:
         method: str,
         own: str,
         param_headers: tuple[ParamHeader, ...],
+        *,
+        repeatable: bool = False,
         learn: Learn | None = None,
     ) -> None:
         self._learn = learn
+        self._repeatable = repeatable
         self._relay = relay
         self._method = method
         self._own = own
@@ -195,9 +204,11 @@ class EntryRelay:
             return _Leg(self._relay, _Request(self._method, target, uri, {"uri": uri}), requester, slot)
         request = _Request(self._method, target, self._own, {"name": self._own, "arguments": arguments})
         if slot.own is not None:
-            return _Leg(self._relay, request.of(slot.own, _headers_of(slot)), requester, slot)
+            repeatable = self._repeatable and slot.own == self._own
+            return _Leg(self._relay, request.of(slot.own, _headers_of(slot), repeatable), requester, slot)
         learn = None if requester.in_task else self._learn
-        return _Leg(self._relay, request.of(self._own, self._param_headers), requester, slot, learn)
+        own = request.of(self._own, self._param_headers, self._repeatable)
+        return _Leg(self._relay, own, requester, slot, learn)
 
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """Keep in the journal the identity of the upstream and, if it needs one, the token of the caller.
@@ -262,6 +273,7 @@ class _Request:
         own: the same as the upstream knows it.
         params: of the first request.
         param_headers: names and values of its `Mcp-Param-*` headers.
+        repeatable: see `Learned`.
     """
 
     method: str
@@ -269,12 +281,13 @@ class _Request:
     own: str
     params: Mapping[str, Any]
     param_headers: Sequence[tuple[str, str]] = ()
+    repeatable: bool = False
 
-    def of(self, own: str, compiled: Sequence[ParamHeader]) -> _Request:
+    def of(self, own: str, compiled: Sequence[ParamHeader], repeatable: bool) -> _Request:
         """Return the same call of a tool or prompt that the upstream knows by this name."""
         params = {**self.params, "name": own}
         headers = mirrored(compiled, params["arguments"]) if compiled else ()
-        return replace(self, own=own, params=params, param_headers=headers)
+        return replace(self, own=own, params=params, param_headers=headers, repeatable=repeatable)
 
 
 def _headers_of(slot: Slot) -> tuple[ParamHeader, ...]:
@@ -362,7 +375,7 @@ class _Leg:
         learned = await learn(self._requester)
         if learned is not None:
             own = _checked(learned, self._name, self._request.target)
-            self._request = self._request.of(own, learned.param_headers)
+            self._request = self._request.of(own, learned.param_headers, learned.repeatable)
 
     def _questions(self) -> dict[str, Question]:
         """Return what the upstream asked last, by the keys that our clients see."""
@@ -416,6 +429,7 @@ class _Leg:
                     on_notice=lambda method, told: self._notice(leg, method, told),
                     wants_progress=self._requester.wants_progress,
                     log_level=self._requester.log_level,
+                    repeatable=self._request.repeatable,
                     seconds=seconds,
                     max_bytes=definition.max_result_bytes,
                 )

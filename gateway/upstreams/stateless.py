@@ -1,7 +1,8 @@
 """The client of stateless upstreams (2026-07-28) over HTTP.
 
 Each request has one of three ends: a result, the upstream's own JSON-RPC error (`UpstreamError`), or a failure that
-says whether the upstream may have acted (`UpstreamFailure`). A request that may have been received is never sent again.
+says whether the upstream may have acted (`UpstreamFailure`). A request that may have been received is never sent again,
+unless the upstream refused it and a repetition would do no harm.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"
 """The methods whose result may ask something ("Multi Round-Trip Requests")."""
 
 RETRY_SECONDS: Final = 0.1
-"""The pause before a request that was not sent is sent once more."""
+"""The pause before a request that had no effect is sent once more."""
 FINISH_SECONDS: Final = 0.05
 """How long a stream may take to end after its answer, so that its connection can be used again."""
 FINISH_PIECES: Final = 4
@@ -70,7 +71,7 @@ ACKNOWLEDGED_SECONDS: Final = 10.0
 """How long a stream of changes may take to open."""
 
 _ACTING: Final = "tools/call"
-"""The method whose requests may have effects. Others can be sent again."""
+"""The method whose requests may have effects. All others only read, so they can be sent again."""
 _LISTEN: Final = "subscriptions/listen"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _CANCELLED: Final = "cancelled"
@@ -104,6 +105,7 @@ class _Job(msgspec.Struct, frozen=True):
         request_id: its id, which its progress also carries.
         deadline: when it must have ended, on the clock of the event loop.
         max_bytes: the largest message of the answer.
+        repeatable: whether the upstream may get it twice.
     """
 
     request_id: int
@@ -113,6 +115,7 @@ class _Job(msgspec.Struct, frozen=True):
     caller: UpstreamCaller
     deadline: float
     max_bytes: int
+    repeatable: bool
     hearing: _Hearing
 
     def __repr__(self) -> str:
@@ -165,6 +168,7 @@ class StatelessClient:
         on_notice: OnNotice | None = None,
         wants_progress: bool = False,
         log_level: str | None = None,
+        repeatable: bool = False,
         seconds: float,
         max_bytes: int,
     ) -> dict[str, Any]:
@@ -181,6 +185,8 @@ class StatelessClient:
                 checked parameters without token and `_meta`.
             wants_progress: whether to ask for progress.
             log_level: the least severe log messages to ask for; None asks for none.
+            repeatable: whether to send a `tools/call` again that the upstream has refused with a 503. All other methods
+                only read, so they are sent again anyway.
             seconds: the time limit, retries included.
             max_bytes: the largest answer.
 
@@ -199,6 +205,7 @@ class StatelessClient:
                 requester,
                 hearing,
                 param_headers,
+                repeatable=repeatable,
                 seconds=seconds,
                 max_bytes=max_bytes,
                 traceparent=None if trace is None else trace.traceparent,
@@ -272,6 +279,7 @@ class StatelessClient:
         hearing: _Hearing = _NOT_HEARING,
         param_headers: Sequence[tuple[str, str]] = (),
         *,
+        repeatable: bool = False,
         seconds: float,
         max_bytes: int,
         traceparent: str | None = None,
@@ -288,6 +296,7 @@ class StatelessClient:
             caller,
             asyncio.get_running_loop().time() + seconds,
             max_bytes,
+            repeatable or method != _ACTING,
             hearing,
         )
 
@@ -300,19 +309,21 @@ class StatelessClient:
     async def _open(self, job: _Job, stack: contextlib.AsyncExitStack) -> HttpResponse:
         """Send a request and return its response, which has the status 200. `stack` closes it.
 
-        A credential is renewed once if the upstream refuses it. A request that was not sent is sent once more.
+        A credential is renewed once if the upstream refuses it. A request that was not sent is sent once more, and one
+        that the upstream refused if it is repeatable: a server that says so may have acted nevertheless.
         """
-        renewed = retried = False
+        renewed = retried = refused = False
         while True:
             credentials = await self._authorized(job, self._credentials.headers(job.caller))
             try:
                 return await self._attempt(job, credentials, stack)
             except UpstreamFailure as failure:
+                refused = failure.refused = not failure.sent and (refused or failure.refused)
                 if failure.reason is Reason.UNAUTHORIZED and not renewed:
                     renewed = await self._authorized(job, self._credentials.renew(job.caller, credentials))
                     if not renewed:
                         raise
-                elif retried or failure.sent or failure.reason not in _RETRIED or not self._has_time(job):
+                elif retried or not _may_repeat(failure, job) or not self._has_time(job):
                     raise
                 else:
                     retried = True
@@ -337,12 +348,13 @@ class StatelessClient:
             error = await self._error_in(response, job)
             if error is not None:
                 return self._error(error)
-        is_call = job.method == _ACTING
-        meaning = meaning_of(response.status, acts=is_call and "retry-after" not in response.headers)
+        acts = job.method == _ACTING and "retry-after" not in response.headers
+        meaning = meaning_of(response.status, acts=acts)
         return UpstreamFailure(
             self._upstream,
             meaning.reason,
             sent=meaning.sent,
+            refused=not meaning.sent,
             detail=meaning.detail,
             of_request=meaning.reason is Reason.MALFORMED and may_have_error(response.status),
         )
@@ -517,6 +529,11 @@ async def _until_silent(response: HttpResponse) -> AsyncIterator[bytes]:
         if piece is None:
             return
         yield piece
+
+
+def _may_repeat(failure: UpstreamFailure, job: _Job) -> bool:
+    """Return whether to send a request again: it did not arrive, or it was refused and may arrive twice."""
+    return failure.reason in _RETRIED and not failure.sent and (job.repeatable or not failure.refused)
 
 
 def _is_of(notice: Notice, request_id: int) -> bool:

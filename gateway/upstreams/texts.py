@@ -11,6 +11,7 @@ from typing import Final
 from gateway.upstreams.failures import Reason, UpstreamFailure
 
 NOT_SENT: Final = "Nothing was sent to it, so you can try again."
+REFUSED: Final = "It refused the request, so it should not have acted."
 MAY_HAVE_ACTED: Final = "It may have acted on the request; check before you try again."
 
 _ASK_OPERATOR: Final = "Ask the operator of this gateway."
@@ -55,7 +56,9 @@ def sentence_of(failure: UpstreamFailure) -> str:
         return f"{problem} Start it again."
     if failure.reason in _OPERATORS:
         return f"{problem} {MAY_HAVE_ACTED} {_ASK_OPERATOR}" if failure.sent else f"{problem} {_ASK_OPERATOR}"
-    return f"{problem} {MAY_HAVE_ACTED if failure.sent else NOT_SENT}"
+    if failure.sent:
+        return f"{problem} {MAY_HAVE_ACTED}"
+    return f"{problem} {REFUSED if failure.refused else NOT_SENT}"
 
 
 def took_too_long(upstream: str, seconds: float, *, sent: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -11,9 +12,14 @@ from gateway.web.endpoint import ARRIVAL, Arrival
 
 REQUEST_ID: Final = b"x-gateway-request-id"
 
+_ONE_ID: Final = re.compile(rb"[!-+\--~]{16,64}")
+"""Visible ASCII without a comma, which separates two values (RFC 9110, 5.3). Shorter ids might not be unique."""
+
 
 class TrustedProxies(ProxyHeadersMiddleware):
     """Takes the client's address, the scheme and the id of a request from trusted proxies.
+
+    A request has an id if it has exactly one, of 16 to 64 visible characters.
 
     Args:
         app: the application.
@@ -29,6 +35,7 @@ class TrustedProxies(ProxyHeadersMiddleware):
         if client and client[0] in self.trusted_hosts:
             ids = [value for name, value in scope["headers"] if name == REQUEST_ID]
             arrival: Arrival | None = scope.get(ARRIVAL)
-            if arrival is not None and len(ids) == 1:  # of two ids, one may come from the client
+            # Of two ids, one may come from the client.
+            if arrival is not None and len(ids) == 1 and _ONE_ID.fullmatch(ids[0]):
                 arrival.forwarded_id = ids[0].decode("latin-1")
         await super().__call__(scope, receive, send)

@@ -42,7 +42,7 @@ PAUSE_SECONDS = 0.05
 MOST_GROWTH = 1.05
 
 MAY_HAVE_ACTED = "may have acted"
-NOT_SENT = ("Nothing was sent", "did not act")
+NOT_SENT = ("Nothing was sent", "should not have acted")
 
 
 class Upstream:

@@ -298,3 +298,16 @@ def test_a_tool_name_that_some_clients_refuse_is_noted(tmp_path: Path, monkeypat
     finding = found(GOOD, "dotted_tools")["tools"]
     assert finding.state == "ok"
     assert finding.notes[::2] == ["2 tools", "some clients refuse the tool name a.b: use 1 to 64 of A-Z a-z 0-9 _ -"]
+
+
+@pytest.mark.parametrize("wide", ["10.0.0.0/8", "10.0.0.0/23", "fd00::/63", "0.0.0.0/0"])
+def test_a_network_of_more_than_balancers_is_named(wide: str) -> None:
+    report = examine(None, {**GOOD, "GATEWAY_TRUSTED_PROXIES": f"192.0.2.7,{wide}"})
+    (finding,) = (finding for finding in report.findings if finding.subject == "settings")
+    (warning,) = finding.warnings
+    assert warning.startswith(f"GATEWAY_TRUSTED_PROXIES: every machine in {wide} is believed")
+    assert report.exit_code == 0
+
+
+def test_a_network_of_balancers_is_not() -> None:
+    assert found({**GOOD, "GATEWAY_TRUSTED_PROXIES": "192.0.2.7,10.0.0.0/24,fd00::/64,::1"})["settings"].warnings == []

@@ -196,7 +196,8 @@ def test_only_its_clients_can_reach_redis() -> None:
 def test_replicas_and_workers_are_reached_by_those_who_must_reach_them() -> None:
     for name in ("gateway", "worker"):
         assert SERVICES[name]["networks"] == ["default", "store"]
-    for name in ("haproxy", "prometheus", "grafana"):
+    assert list(SERVICES["haproxy"]["networks"]) == ["default"]
+    for name in ("prometheus", "grafana"):
         assert "networks" not in SERVICES[name]
 
 
@@ -204,10 +205,18 @@ def test_a_replica_is_known_to_the_others_by_its_own_name_and_believes_the_balan
     environ = service("gateway")["environment"]
     assert environ["GATEWAY_REPLICA_URL"] == "http://{hostname}:8080"
     assert environ["GATEWAY_PEERS"] == "http://gateway:8080", "the name of the service, which is that of all"
-    trusted = [ipaddress.ip_network(network) for network in environ["GATEWAY_TRUSTED_PROXIES"].split(",")]
-    docker = ipaddress.ip_network("172.16.0.0/12")
-    assert docker in trusted
-    assert all(network.is_private for network in trusted)
+    balancer = service("haproxy")["networks"]["default"]["ipv4_address"]
+    assert environ["GATEWAY_TRUSTED_PROXIES"] == balancer, "and nobody else"
+    (network,) = compose()["networks"]["default"]["ipam"]["config"]
+    subnet, others = (_by_default(network[name]) for name in ("subnet", "ip_range"))
+    assert subnet.is_private
+    assert others.subnet_of(subnet)
+    assert ipaddress.ip_address(str(_by_default(balancer).network_address)) in set(subnet.hosts()) - set(others)
+
+
+def _by_default(text: str) -> ipaddress.IPv4Network:
+    """Return a network or an address as it is if nobody sets `SUBNET`."""
+    return ipaddress.IPv4Network(re.sub(r"\$\{SUBNET:-([\d.]+)\}", r"\1", text))
 
 
 TOOLS_OF: Final = {

@@ -70,3 +70,8 @@ def test_the_page_has_a_section_for_each_proxy_and_numbers_that_are_true() -> No
     told = re.findall(r"`GATEWAY_(\w+)`[ ,(]+(\d+)\)", text)
     assert len(told) >= 3
     assert [name for name, number in told if default(name.lower()) != float(number)] == []
+
+
+def test_a_lost_reply_is_waited_for_as_long_as_the_page_says() -> None:
+    (told,) = re.findall(r"after at most (\d+) s \|", section_of("docs/run/failures.md", "Replicas"))
+    assert int(told) == value(HAPROXY, "timeout server")

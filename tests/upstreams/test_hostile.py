@@ -90,7 +90,7 @@ OUTCOMES: Mapping[str, Fails | Passes] = {
     "missing": Fails("not_found", may_have_acted=False),
     "failed": Fails("server_error"),
     "bad_gateway": Fails("server_error"),
-    "unavailable": Fails("server_error", may_have_acted=False, requests=2),
+    "unavailable": Fails("server_error", may_have_acted=False),
     "too_many": Fails("busy", may_have_acted=False),
     "not_json": Fails("malformed"),
     "wrong_type": Fails("malformed"),

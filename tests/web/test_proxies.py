@@ -14,7 +14,7 @@ from tests.workers.site import EXTENSION, META, VERSION, Site
 
 __all__ = ["server", "start_site"]
 
-ID = (b"x-gateway-request-id", b"one")
+ID = (b"x-gateway-request-id", b"one-0123456789ab")
 
 
 async def seen(address: str, *headers: tuple[bytes, bytes], trusted: str = "192.0.2.0/24") -> tuple[str, str]:
@@ -31,11 +31,12 @@ async def seen(address: str, *headers: tuple[bytes, bytes], trusted: str = "192.
 
 
 async def test_the_id_of_a_request_is_believed_of_trusted_proxies_alone() -> None:
-    assert await seen("192.0.2.7", ID) == ("192.0.2.7", "one")
+    assert await seen("192.0.2.7", ID) == ("192.0.2.7", "one-0123456789ab")
     assert await seen("198.51.100.7", ID) == ("198.51.100.7", "")
-    assert await seen("192.0.2.7", ID, (b"x-forwarded-for", b"203.0.113.9")) == ("203.0.113.9", "one")
+    assert await seen("192.0.2.7", ID, (b"x-forwarded-for", b"203.0.113.9")) == ("203.0.113.9", "one-0123456789ab")
     assert await seen("192.0.2.7") == ("192.0.2.7", "")
-    assert await seen("192.0.2.7", ID, (ID[0], b"two")) == ("192.0.2.7", "")
+    assert await seen("192.0.2.7", ID, (ID[0], b"two-0123456789ab")) == ("192.0.2.7", "")
+    assert await seen("192.0.2.7", (ID[0], b"short")) == ("192.0.2.7", "")
 
 
 @pytest.mark.parametrize(("trusted", "tasks"), [("127.0.0.1", 1), ("192.0.2.1", 2)])
@@ -45,7 +46,7 @@ def test_an_order_that_a_trusted_proxy_sends_to_two_replicas_is_one_task(
     site = start_site("r1", "r2", GATEWAY_TRUSTED_PROXIES=trusted)
     ordered = [order(site, replica, ID[1].decode()) for replica in (0, 1)]
     assert len(set(ordered)) == tasks
-    assert order(site, 0, "another") not in ordered
+    assert order(site, 0, "another-0123456789") not in ordered
     assert order(site, 1, ID[1].decode(), text="another") not in ordered
 
 

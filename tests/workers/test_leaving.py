@@ -41,15 +41,34 @@ def test_a_task_that_finishes_within_the_drain_time_is_finished_here(site: Site)
 
 def test_a_task_that_does_not_finish_is_cut_off_and_handed_back_without_counting_as_lost(site: Site) -> None:
     first = site.worker("w1", GATEWAY_DRAIN_SECONDS="0")
+    task = site.create("write_parts")
+    site.wait_for_line("kept")
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 1
+    check_last_line(first, 1)
+    site.open()
+    second = site.worker("w2")
+    assert site.text(task).endswith("written by w2")
+    assert site.lines("started") == ["w1", "w2"]
+    assert second.metric("gateway_tasks_redelivered_total") == 0
+
+
+def test_a_task_that_may_be_tried_once_and_is_cut_off_fails_as_if_its_worker_was_lost(site: Site) -> None:
+    first = site.worker("w1", GATEWAY_DRAIN_SECONDS="0")
     task = site.create("wait")
     site.wait_for_line("started")
     first.signal(signal.SIGTERM)
     assert first.wait() == 1
-    check_last_line(first, 1)
     assert site.lines("cancelled") == ["w1"]
+    assert site.get(task)["error"] == {
+        "code": -32603,
+        "message": "The task failed: too many of its workers were lost",
+        "data": {"attempts": 1},
+    }
     site.open()
     site.worker("w2")
-    assert site.text(task) == "done by w2"
+    assert site.text(site.create("say", text="hello")) == "hello"
+    assert site.lines("started") == ["w1"]
 
 
 def test_a_leaving_worker_claims_nothing_more(site: Site) -> None:

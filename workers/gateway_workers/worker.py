@@ -16,7 +16,7 @@ from gateway.calls.failures import Failures, failed_result
 from gateway.calls.ports import Tracing
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
-from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
+from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge, WorkersLost
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
@@ -49,6 +49,11 @@ LAST_WRITES_SECONDS: Final = 2.0
 
 def _find_nothing(_name: str) -> None:
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Untouched:
+    """Nothing was run, so the task goes back unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class _Running:
         keeper: stores what it learns.
         runner: the asyncio task that runs it.
         stopped: why it was stopped, if it was.
+        outcome: what to store of it; None while its function may be running.
         ending: whether it has ended and its outcome is being stored.
     """
 
@@ -94,6 +100,7 @@ class _Running:
     keeper: TaskKeeper
     runner: asyncio.Task[None]
     stopped: LegEnd | None = None
+    outcome: TaskOutcome | _Untouched | None = _Untouched()
     ending: bool = False
 
     def stop(self, why: LegEnd) -> None:
@@ -148,7 +155,7 @@ class Worker:
         """Work until `leave` is called, then let running tasks finish or reach a checkpoint.
 
         Args:
-            drain_seconds: how long that may take. Tasks that still run then are cut off and handed back.
+            drain_seconds: how long that may take. Tasks that still run then are cut off, see `_cut_off`.
 
         Returns:
             Whether nothing had to be cut off.
@@ -178,7 +185,7 @@ class Worker:
         hurry.cancel()
         cut_off = list(self._running.values())
         if cut_off:
-            log.warning("drain time is over; tasks are cut off and handed back", extra={"tasks": len(cut_off)})
+            log.warning("drain time is over; tasks are cut off", extra={"tasks": len(cut_off)})
             for running in cut_off:
                 running.stop(LegEnd.HANDED_BACK)
             await asyncio.wait([running.runner for running in cut_off], timeout=2 * LAST_WRITES_SECONDS)
@@ -289,7 +296,7 @@ class Worker:
                 raise
             end = running.stopped
             if end is LegEnd.HANDED_BACK:
-                await self._hand_back_now(running)
+                end = await self._end_now(running)
         finally:
             limit.cancel()
             running.keeper.abandon()
@@ -332,6 +339,8 @@ class Worker:
         if tool is None:
             return await self._store(running, await self._without_tool(claim))
         self._lacking.pop(claim.task_id, None)
+        segments = await self._segments(claim)
+        running.outcome = None
         try:
             outcome: TaskOutcome | _Untouched = await run_task_leg(
                 TaskLeg(
@@ -340,7 +349,7 @@ class Worker:
                     principal=claim.principal,
                     capabilities=claim.capabilities,
                     journal=claim.journal,
-                    segments=await self._segments(claim),
+                    segments=segments,
                     task_id=claim.task_id,
                 ),
                 keeper=running.keeper,
@@ -374,14 +383,17 @@ class Worker:
 
     async def _store(self, running: _Running, outcome: TaskOutcome | _Untouched) -> LegEnd:
         """Store the outcome of a leg, or an error if that cannot be stored. Waits while the store is not available."""
-        running.ending = True
+        running.outcome, running.ending = outcome, True
         await running.keeper.flush()
+        return await self._store_somehow(running.claim, outcome)
+
+    async def _store_somehow(self, claim: Claim, outcome: TaskOutcome | _Untouched) -> LegEnd:
         try:
-            return await self._store_as_it_is(running.claim, outcome)
+            return await self._store_as_it_is(claim, outcome)
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001 - the task must end anyway
-            return await self._store_as_it_is(running.claim, _not_stored(running.claim, error))
+            return await self._store_as_it_is(claim, _not_stored(claim, error))
 
     async def _store_as_it_is(self, claim: Claim, outcome: TaskOutcome | _Untouched) -> LegEnd:
         queue = self._queue
@@ -396,17 +408,25 @@ class Worker:
         await outlast(partial(queue.release, claim, journal))
         return LegEnd.HANDED_BACK
 
-    async def _hand_back_now(self, running: _Running) -> None:
-        """Hand back a task that was cut off, with everything it had stored. If that fails, its lease expires."""
+    async def _end_now(self, running: _Running) -> LegEnd:
+        """Store the outcome of a leg that was cut off, and return its end. If that fails, its lease expires."""
         running.keeper.abandon()
-        release = self._queue.release(running.claim, running.claim.journal)
-        with contextlib.suppress(TaskStoreDown, LeaseLost, TimeoutError):
-            await asyncio.wait_for(release, LAST_WRITES_SECONDS)
+        outcome = _cut_off(running.claim) if running.outcome is None else running.outcome
+        with contextlib.suppress(LeaseLost, TimeoutError):
+            return await asyncio.wait_for(self._store_somehow(running.claim, outcome), LAST_WRITES_SECONDS)
+        return LegEnd.HANDED_BACK
 
 
-@dataclass(frozen=True, slots=True)
-class _Untouched:
-    """Nothing was run, so the task goes back unchanged."""
+def _cut_off(claim: Claim) -> Finished | _Untouched:
+    """Return the outcome of a leg whose function was cut off.
+
+    The task goes back with everything it had stored, and another worker runs the function from there. What it did since
+    then happens twice, so a task that may be tried only once ends instead, as if this worker was lost.
+    """
+    if claim.max_attempts > 1:
+        return _Untouched()
+    log.warning("task was cut off and may not run again", extra={"tool": claim.tool, "task": claim.task_id})
+    return Finished(error=error_of(WorkersLost(claim.attempt)))
 
 
 _INTERNAL: Final = Finished(error=error_of(InternalError("The task failed in the server")))

@@ -86,6 +86,12 @@ class _Unusable(Exception):
     """The entry cannot be served; the message says why."""
 
 
+def is_repeatable(annotations: Mapping[str, Any] | None) -> bool:
+    """Return whether an upstream says of a tool that a second call changes nothing more (MCP `ToolAnnotations`)."""
+    hints = annotations or {}
+    return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+
+
 def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:
     """Return an entry of an upstream's list as we list it, or the reason to leave it out.
 

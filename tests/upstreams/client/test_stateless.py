@@ -126,8 +126,8 @@ async def test_a_refusal_says_that_nothing_was_done(hostile: Hostile, hostiles_c
 
     failure = await failure_of(hostiles_client, fault)
 
-    assert (failure.reason, failure.sent) == (UNSENT[fault], False)
-    assert len(hostile.asked) == (2 if fault == "unavailable" else 1)
+    assert (failure.reason, failure.sent, failure.refused) == (UNSENT[fault], False, True)
+    assert len(hostile.asked) == 1
     assert hostile.followed == 0
 
 
@@ -295,15 +295,58 @@ async def test_cancelling_a_request_closes_its_connection(shop: Shop, client: As
     assert client.counted.reasons == []
 
 
-async def test_503_is_tried_once_more_and_its_connection_is_free_by_then(shop: Shop) -> None:
-    async def unavailable(exchange: Exchange, _message: Any) -> None:
-        exchange.head(503, [("content-length", "10"), ("retry-after", "1")])
-        await asyncio.Event().wait()
+async def unavailable(exchange: Exchange, _message: Any) -> None:
+    """Refuse as a server does that is full, and keep the connection."""
+    exchange.head(503, [("content-length", "10"), ("retry-after", "1")])
+    await asyncio.Event().wait()
 
+
+async def test_a_refused_call_is_not_sent_again_because_it_may_have_acted_nevertheless(
+    shop: Shop, client: Asking
+) -> None:
+    shop.answers = [unavailable, fine]
+
+    failure = await failure_of(client)
+
+    assert (failure.reason, failure.sent, failure.refused) == (Reason.SERVER_ERROR, False, True)
+    assert len(shop.messages) == 1
+
+
+@pytest.mark.parametrize("method", ["prompts/get", "resources/read", "completion/complete", "tools/list"])
+async def test_a_refused_request_that_only_reads_is_sent_again(shop: Shop, client: Asking, method: str) -> None:
+    shop.answers = [unavailable, fine]
+
+    params = {"name": "x", "uri": "x"}
+    assert await client.client.request(method, params, requester=NOBODY, seconds=5, max_bytes=1 << 20)
+
+    assert [message["method"] for message in shop.messages] == [method, method]
+
+
+async def test_the_failure_of_a_second_attempt_does_not_hide_that_the_first_one_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Shop([unavailable]) as shop:
+        async with asking(shop.server.url) as client:
+            attempt = client.client._attempt
+
+            async def second(*args: Any) -> Any:
+                if shop.messages:
+                    raise UpstreamFailure("up", Reason.UNREACHABLE, sent=False)
+                return await attempt(*args)
+
+            monkeypatch.setattr(client.client, "_attempt", second)
+            failure = await failure_of(client, repeatable=True)
+
+    assert (failure.reason, failure.sent, failure.refused) == (Reason.UNREACHABLE, False, True)
+
+
+async def test_a_refused_call_that_may_be_repeated_is_tried_once_more_and_its_connection_is_free_by_then(
+    shop: Shop,
+) -> None:
     shop.answers = [unavailable, fine]
 
     async with asking(shop.server.url, connections=1) as client:
-        assert await client.call(seconds=5) == {"resultType": "complete"}
+        assert await client.call(seconds=5, repeatable=True) == {"resultType": "complete"}
 
     assert len(shop.messages) == 2
     assert shop.messages[0] == shop.messages[1]

@@ -236,6 +236,25 @@ async def test_a_process_that_has_not_read_a_callers_list_calls_a_tool_by_its_ow
     assert making.upstream.options[-1]["param_headers"] == [("Mcp-Param-Region", "eu")]
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_such_a_tool_may_be_called_twice_if_the_callers_list_says_so(idempotent: bool) -> None:
+    making = elsewhere()
+    listed = tool("find.all", inputSchema=SCHEMA, annotations={"idempotentHint": idempotent})
+    making.upstream.by_caller = lambda _caller: [listed]
+    found = making.maker.find("tools", ODD)
+    assert isinstance(found, RelayedTool)
+    await Call(found, {"region": "eu"}).result()
+    assert making.upstream.options[-1]["repeatable"] is idempotent
+
+
+async def test_a_tool_that_no_list_has_is_not_called_twice() -> None:
+    making = elsewhere()
+    found = making.maker.find("tools", "bugs__other")
+    assert isinstance(found, RelayedTool)
+    await Call(found, {}).result()
+    assert making.upstream.options[-1]["repeatable"] is False
+
+
 async def test_a_task_carries_to_its_worker_what_only_the_list_of_its_caller_says() -> None:
     found = elsewhere().maker.find("tools", ODD)
     assert isinstance(found, RelayedTool)

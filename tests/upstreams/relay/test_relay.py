@@ -458,9 +458,11 @@ class Scripted:
     def __init__(self, *results: dict[str, Any]) -> None:
         self.results = list(results)
         self.asked: list[dict[str, Any]] = []
+        self.options: list[dict[str, Any]] = []
 
-    async def request(self, _method: str, params: Any, **_options: Any) -> dict[str, Any]:
+    async def request(self, _method: str, params: Any, **options: Any) -> dict[str, Any]:
         self.asked.append(dict(params))
+        self.options.append(options)
         return self.results[len(self.asked) - 1]
 
 
@@ -525,6 +527,37 @@ async def test_every_failure_is_one_sentence_about_the_upstream_and_what_to_do(r
     assert told.endswith(".")
     if not sent:
         assert "It may have acted on the request" not in told
+
+
+@pytest.mark.parametrize("reason", [Reason.SERVER_ERROR, Reason.BUSY, Reason.MALFORMED])
+async def test_a_request_that_was_refused_is_not_said_to_be_unsent(reason: Reason) -> None:
+    failure = UpstreamFailure("up", reason, sent=False, refused=True)
+    async with replica_of("http://127.0.0.1:1/mcp", client=Failing(failure)) as replica:
+        told = str(await Call(replica.tool("echo")).error())
+    assert told.endswith("It refused the request, so it should not have acted.")
+    assert "Nothing was sent" not in told
+
+
+@pytest.mark.parametrize(
+    ("annotations", "repeatable"),
+    [
+        (None, False),
+        ({}, False),
+        ({"readOnlyHint": False, "idempotentHint": False}, False),
+        ({"readOnlyHint": "true", "destructiveHint": False}, False),
+        ({"readOnlyHint": True}, True),
+        ({"readOnlyHint": False, "idempotentHint": True}, True),
+    ],
+)
+async def test_a_tool_may_be_called_twice_if_its_upstream_says_that_this_does_no_harm(
+    annotations: dict[str, Any] | None, repeatable: bool
+) -> None:
+    scripted = Scripted({"content": []})
+    async with replica_of("http://127.0.0.1:1/mcp", client=scripted) as replica:
+        raw = {"name": "pay", "inputSchema": {"type": "object"}}
+        served = replica.serve("tools", raw if annotations is None else {**raw, "annotations": annotations})
+        await Call(served).result()
+    assert [options["repeatable"] for options in scripted.options] == [repeatable]
 
 
 @pytest.mark.parametrize("code", [-32700, -32600, -32601, -32020, -32022])
