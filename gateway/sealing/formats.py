@@ -1,8 +1,8 @@
-"""Pure: the number of everything that one release of the gateway leaves for another.
+"""Pure: the format number of everything that one release of the gateway leaves for another.
 
-Two neighbouring releases work side by side. So a release reads a new form before the next release writes it, and a
-release writes only what the previous one reads. Where there is no number, the form is the first: that of release 0.2.0,
-which wrote numbers only into tokens.
+Two neighbouring releases work side by side. So a release reads a new format before the next release writes it, and
+writes only what the previous one reads. Where there is no number, the format is the first: that of release 0.2.0, which
+wrote numbers only into tokens.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 FIRST: Final = 1
-"""The number of a form that carries none."""
+"""The number of a format that carries none."""
 
 
-class Form(NamedTuple):
-    """The form of one kind of data.
+class Format(NamedTuple):
+    """The format of one kind of data.
 
     Attributes:
         kind: what it is.
@@ -29,24 +29,24 @@ class Form(NamedTuple):
     writes: int = FIRST
 
 
-TASK_STORE: Final = Form("task store", "the key `…:format` in Redis")
-TASK_RECORD: Final = Form("record of a task", "`v` in its field `about`")
-STORED_VALUE: Final = Form("sealed value of a task or of a single-use call", "digits and a colon before the token")
-OWNER_SECRET: Final = Form("secret that names owners", "digits and a colon before the token")
-REQUEST_STATE: Final = Form("requestState", "`v` in the token")
-SESSION: Final = Form("session id", "`v` in the token")
-REQUEST_ID: Final = Form("id of a request to a client", "`v` in the token")
-TASK_CURSOR: Final = Form("cursor of tasks/list", "`v` in the token")
-LIST_CURSOR: Final = Form("cursor of any other list", "its label, `c1.`")
-HOP: Final = Form("message between processes", "`v` in the token")
-HOP_HEAD: Final = Form("readable head of such a message", "its first byte")
-TOKEN: Final = Form("token around all sealed data", "its label, `s1.`")
+TASK_STORE: Final = Format("task store", "the key `…:format` in Redis")
+TASK_RECORD: Final = Format("record of a task", "`v` in its field `about`")
+STORED_VALUE: Final = Format("sealed value of a task or of a single-use call", "digits and a colon before the token")
+OWNER_SECRET: Final = Format("secret that names owners", "digits and a colon before the token")
+REQUEST_STATE: Final = Format("requestState", "`v` in the token")
+SESSION: Final = Format("session id", "`v` in the token")
+REQUEST_ID: Final = Format("id of a request to a client", "`v` in the token")
+TASK_CURSOR: Final = Format("cursor of tasks/list", "`v` in the token")
+LIST_CURSOR: Final = Format("cursor of any other list", "its label, `c1.`")
+HOP: Final = Format("message between processes", "`v` in the token")
+HOP_HEAD: Final = Format("readable head of such a message", "its first byte")
+TOKEN: Final = Format("token around all sealed data", "its label, `s1.`")
 
-FORMS: Final = (
+FORMATS: Final = (
     *(TASK_STORE, TASK_RECORD, STORED_VALUE, OWNER_SECRET, REQUEST_STATE, SESSION, REQUEST_ID, TASK_CURSOR),
     *(LIST_CURSOR, HOP, HOP_HEAD, TOKEN),
 )
-"""Every form. The table in `docs/run/upgrading.md` has the same rows."""
+"""Every format. The table in `docs/run/upgrading.md` has the same rows."""
 
 _MARK: Final = b":"
 _MAX_DIGITS: Final = 9
