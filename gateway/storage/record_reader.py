@@ -236,19 +236,16 @@ class RecordReader:
         }
         journal = {name: self._records.unpack(name, packed) for name, packed in claim.written.items()}
         fresh = [name for name in record if name.startswith(rest.NEW_ANSWER)]
-        if rest.HEAD not in journal or (fresh and "questions" not in record):
-            raise self._misshapen("questions" if rest.HEAD in journal else rest.HEAD)
-        try:
-            claim.journal = rest.join(journal)
-        except _MISSHAPEN:
-            raise self._misshapen(rest.HEAD) from None
+        if type(journal.get(rest.HEAD)) is not dict:
+            raise self._misshapen(rest.HEAD)
+        claim.journal = rest.join(journal)
         if fresh:
             self._add_answers(claim, record, fresh)
 
     def _add_answers(self, claim: Claim, record: Mapping[str, bytes], fresh: Sequence[str]) -> None:
         """Add the answers that arrived while the task waited to the journal of its claim."""
         owner, task_id = claim.owner, claim.task_id
-        questions = self._records.open(owner, task_id, "questions", record["questions"])
+        questions = self._records.open(owner, task_id, "questions", record.get("questions", b""))
         for name in fresh:
             answer = self._records.open(owner, task_id, name, record[name])
             try:

@@ -651,7 +651,7 @@ DELIVER = Script(
 -- Reserve the delivery of a task's questions for a stream. 4 the stream, 5 how long (ms).
 local phase, generation, stream, ends =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'stream', 'stream_ends'))
-if not phase or not by_phase[phase] or phase == 'done' or phase == 'cancelled' then return 0 end
+if not readable() or phase == 'done' or phase == 'cancelled' then return 0 end
 if stream and stream ~= ARGV[4] and (number(ends) or 0) > now then return 0 end
 redis.call('HSET', task, 'stream', ARGV[4], 'stream_ends', now + tonumber(ARGV[5]))
 if ARGV[5] == '0' then tell(generation) end
