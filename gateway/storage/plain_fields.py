@@ -19,9 +19,6 @@ MAX_DIGITS: Final = 15
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: later times have no date."""
 
-_UNKNOWN_LIFE_MS: Final = 60_000
-"""How long a task whose expiry cannot be read is said to live from now on, so it is read again after that."""
-
 _T = TypeVar("_T")
 
 
@@ -48,7 +45,8 @@ class PlainFields(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         about: facts about the task; its tool and form are "" if they cannot be read.
         phase: running if it cannot be read: such a task has not ended, and asks nothing.
-        created_ms, updated_ms, ended_ms, expires_ms: times on the store's clock.
+        created_ms, updated_ms, ended_ms, expires_ms: times on the store's clock. Without the first one, the epoch; in
+            place of the others, the first.
         kept_ms: how long it is kept after its end, if its retention counts from there.
         generation: the number of its last claim.
         progress: the numbers of its last report, if any.
@@ -85,24 +83,20 @@ _keys = msgspec.json.Decoder(list[str])
 _report = msgspec.json.Decoder(tuple[float | int, float | int | None])
 
 
-def read_plain(fields: Mapping[str, bytes | None], now_ms: int) -> PlainFields:
-    """Read the plain fields of a record.
-
-    Args:
-        fields: name → value, None for a field that does not exist.
-        now_ms: the time of reading, in place of times that cannot be read.
-    """
+def read_plain(fields: Mapping[str, bytes | None]) -> PlainFields:
+    """Read the plain fields of a record: name → value, None for a field that does not exist."""
     reader = _Reader(fields)
     phase = reader.phase()
     if phase in (Phase.QUEUED, Phase.RUNNING):
         reader.entry()
+    created_ms = reader.moment("created", 0)
     return PlainFields(
         about=reader.about(),
         phase=phase,
-        created_ms=reader.moment("created", now_ms),
-        updated_ms=reader.moment("updated", now_ms),
+        created_ms=created_ms,
+        updated_ms=reader.moment("updated", created_ms),
         ended_ms=reader.optional("ended", _LAST_MS),
-        expires_ms=reader.moment("expires", now_ms + _UNKNOWN_LIFE_MS),
+        expires_ms=reader.moment("expires", created_ms, created_ms),
         kept_ms=reader.optional("kept"),
         generation=reader.required(reader.optional("generation"), "generation", 0),
         progress=reader.progress(),
@@ -156,9 +150,10 @@ class _Reader:
         self._fail(name)
         return None
 
-    def moment(self, name: str, otherwise: int) -> int:
-        """Read a time in milliseconds since the epoch that each record has."""
-        return self.required(self.optional(name, _LAST_MS), name, otherwise)
+    def moment(self, name: str, otherwise: int, earliest: int = 0) -> int:
+        """Read a time in milliseconds since the epoch that each record has; return another one if it cannot be read."""
+        value = self.optional(name, _LAST_MS)
+        return self.required(None if value is None or value < earliest else value, name, otherwise)
 
     def required(self, value: _T | None, name: str, otherwise: _T) -> _T:
         """Return the value of a field that each record has; another one if it could not be read."""

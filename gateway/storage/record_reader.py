@@ -93,7 +93,7 @@ class RecordReader:
     def _view(
         self, owner: str, task_id: str, now_ms: int, fields: Mapping[str, bytes | None], *, in_brief: bool
     ) -> TaskView:
-        plain = read_plain(fields, now_ms)
+        plain = read_plain(fields)
         clear: dict[str, Any] = {
             "task_id": task_id,
             "tool": plain.about.tool,
@@ -183,7 +183,7 @@ class RecordReader:
             Unreadable: a plain field cannot be read, or is not the one that the task was created with.
         """
         owner, task_id = split_member(place.member)
-        plain = read_plain(record, now_ms)
+        plain = read_plain(record)
         self._check(plain)
         capabilities, _ = self._open_client(owner, task_id, record)
         return Claim(
