@@ -190,5 +190,8 @@ def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:
 
 
 def _can_be_judged(view: TaskView, registry: Registry) -> bool:
-    """Return whether the scopes of a task are known, from its record or from the tool that is served now."""
-    return view.opened or registry.find_tool(view.tool) is not None
+    """Return whether the scopes of a task are known, from its record or from the tool that is served now.
+
+    A record that does not even name its tool reveals nothing, so its owner may see that it cannot be read.
+    """
+    return view.opened or not view.tool or registry.find_tool(view.tool) is not None

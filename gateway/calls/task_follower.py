@@ -23,6 +23,9 @@ _TIMES = frozenset({"lastUpdatedAt", "pollIntervalMs", "pollInterval", "pollFreq
 _EXPIRED_SECONDS: Final = 0.05
 """How long after its expiry a task is read again: the store must have deleted it by then."""
 
+_OVERDUE_SECONDS: Final = 5.0
+"""How long after it was read a task is read again that should have expired before."""
+
 
 class TaskFollower:
     """Reads a task again each time it may have changed.
@@ -95,7 +98,9 @@ class _Expiry:
     def expect(self, view: TaskView) -> None:
         """Set the timer to the task's expiry, as it is now."""
         self.cancel()
-        seconds = max((view.expires_ms - view.now_ms) / 1000, 0) + _EXPIRED_SECONDS
+        left = (view.expires_ms - view.now_ms) / 1000
+        # A task that outlives its expiry has a damaged record.
+        seconds = left + _EXPIRED_SECONDS if left > 0 else _OVERDUE_SECONDS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def cancel(self) -> None:

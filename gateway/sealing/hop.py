@@ -8,7 +8,7 @@ A process sends a request to another one, and gets one reply. Both are
 The head is readable and names no user. It is associated data of the token, together with the audience, the direction
 and the URL that the request is sent to. A reply is also bound to the nonce of its request. So no message can be
 altered, replayed, sent back to its sender, or delivered to another process. The token contains a MessagePack map: `v`
-the schema number, `kind` the subject of the message, and `body`, a map. Further fields are ignored.
+the format number, `kind` the subject of the message, and `body`, a map. Further fields are ignored.
 
 A message to `EVERYONE` is bound to no URL and gets no sealed reply. Every process of the receiver's role accepts it
 once.
@@ -27,11 +27,9 @@ from typing import Any, Final, Literal
 from gateway.errors import GatewayError, HopReason
 from gateway.sealing.binding import hop_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.formats import FIRST, HOP, HOP_HEAD
 from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
-
-SCHEMA: Final = 1
-"""Raise it only for a layout that the previous release cannot read."""
 
 BOOT_BYTES: Final = 16
 NONCE_BYTES: Final = 16
@@ -51,7 +49,6 @@ NONCE_SECONDS: Final = 2 * CLOCK_SECONDS
 MAX_NONCES: Final = 100_000
 """How many nonces are remembered at a time. At this number, further messages are refused."""
 
-_FORMAT: Final = 1
 _HEAD: Final = struct.Struct(f">BBB{BOOT_BYTES}s{BOOT_BYTES}s{NONCE_BYTES}sQ")
 
 _Direction = Literal["request", "reply"]
@@ -181,7 +178,7 @@ class HopSealer:
         return self._open("reply", head, message, request.nonce, max_bytes)
 
     def _seal(self, direction: _Direction, head: Head, content: Content, answered: bytes) -> bytes:
-        plaintext = pack({"v": SCHEMA, "kind": content.kind, "body": dict(content.body)})
+        plaintext = pack({"v": HOP.writes, "kind": content.kind, "body": dict(content.body)})
         token = self._sealer.seal(plaintext, self._binding(direction, head, answered))
         return _written_head(head) + token.encode("ascii")
 
@@ -191,7 +188,7 @@ class HopSealer:
         reason: HopReason | None = None
         payload: dict[str, Any] = {}
         try:
-            payload, _ = open_payload(self._sealer, token, aad=aad, schema=SCHEMA, max_chars=max_bytes)
+            payload, _ = open_payload(self._sealer, token, aad=aad, schema=HOP.reads, max_chars=max_bytes)
         except Rejected as rejected:
             reason = HopReason(rejected.reason.value)
         if reason is not None:
@@ -274,7 +271,7 @@ def _written_head(head: Head) -> bytes:
     sender, receiver = head.sender, head.receiver
     if not len(sender.boot) == len(receiver.boot) == BOOT_BYTES or len(head.nonce) != NONCE_BYTES:
         raise ValueError(f"a boot id must have {BOOT_BYTES} bytes, and a nonce {NONCE_BYTES}")
-    return _HEAD.pack(_FORMAT, sender.role, receiver.role, sender.boot, receiver.boot, head.nonce, head.time_ms)
+    return _HEAD.pack(HOP_HEAD.writes, sender.role, receiver.role, sender.boot, receiver.boot, head.nonce, head.time_ms)
 
 
 def _read_head(message: bytes, max_bytes: int) -> Head:
@@ -283,8 +280,8 @@ def _read_head(message: bytes, max_bytes: int) -> Head:
     if len(message) < _HEAD.size:
         raise HopRefused(HopReason.MALFORMED)
     form, sender_role, receiver_role, sender_boot, receiver_boot, nonce, time_ms = _HEAD.unpack_from(message)
-    if form != _FORMAT:
-        raise HopRefused(HopReason.NEWER_SCHEMA if form > _FORMAT else HopReason.MALFORMED)
+    if not FIRST <= form <= HOP_HEAD.reads:
+        raise HopRefused(HopReason.NEWER_SCHEMA if form > HOP_HEAD.reads else HopReason.MALFORMED)
     sender, receiver = _ROLES.get(sender_role), _ROLES.get(receiver_role)
     if sender is None or receiver is None:
         raise HopRefused(HopReason.OTHER_RECEIVER)

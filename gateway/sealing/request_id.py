@@ -1,7 +1,7 @@
 """Pure: the sealed id of a request to a client, which says where its answer belongs.
 
 The server's own request to a client has this token as its JSON-RPC id, so the client's response brings it back to any
-replica. It contains a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the epoch, `key` the
+replica. It contains a MessagePack map: `v` its format number, `exp` the expiry in seconds since the epoch, `key` the
 question's key, and `kind`. With `kind` "call" it also has `url`, `boot` and `call`. With `kind` "task" it has `task`
 and, if the answer must come from one session, its nonce `in`. Further fields are ignored.
 """
@@ -13,11 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from gateway.errors import RejectReason
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.formats import REQUEST_ID
 from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
-
-SCHEMA: Final = 1
-"""Raise it only for a layout that the previous release cannot read."""
 
 MAX_REQUEST_ID_CHARS: Final = 1_500
 """The longest token that is sealed or opened. Ids of this length work with the usual clients."""
@@ -76,7 +74,7 @@ def seal_request_id(sealer: Sealer, address: Address, *, aad: bytes) -> str:
         ValueError: the URL, the key or the task's id is too long or contains a lone surrogate, or an id of a process or
             call has the wrong size.
     """
-    plaintext = pack({"v": SCHEMA, "exp": address.expires_at, "key": address.key, **_place(address)})
+    plaintext = pack({"v": REQUEST_ID.writes, "exp": address.expires_at, "key": address.key, **_place(address)})
     if token_chars(len(plaintext)) > MAX_REQUEST_ID_CHARS:
         raise ValueError(f"a request id may have at most {MAX_REQUEST_ID_CHARS} characters")
     return sealer.seal(plaintext, aad)
@@ -94,7 +92,7 @@ def open_request_id(sealer: Sealer, token: object, *, aad: bytes, now: float) ->
     Raises:
         Rejected: with the reason, for the log and the counter only.
     """
-    payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_REQUEST_ID_CHARS, now=now)
+    payload, _ = open_payload(sealer, token, aad=aad, schema=REQUEST_ID.reads, max_chars=MAX_REQUEST_ID_CHARS, now=now)
     session = payload.get("in", b"")
     match payload:
         case {"kind": "call", "key": str(key), "url": str(url), "boot": bytes(boot), "call": bytes(call)}:

@@ -1,6 +1,6 @@
 """Pure: a client's session after its handshake, as a sealed `Mcp-Session-Id`. Any replica can read it; none stores it.
 
-The token contains a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the epoch, `ver` the
+The token contains a MessagePack map: `v` its format number, `exp` the expiry in seconds since the epoch, `ver` the
 protocol version, `caps` the client's declared capabilities, one bit for each of `FLAGS`, and `nonce`. Further fields
 are ignored.
 """
@@ -13,11 +13,9 @@ from typing import Final, NamedTuple
 from gateway.errors import RejectReason
 from gateway.sealing.client_flags import FLAGS
 from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.formats import SESSION
 from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
-
-SCHEMA: Final = 1
-"""Raise it only for a layout that the previous release cannot read."""
 
 MAX_SESSION_CHARS: Final = 512
 """The longest token that is opened or sealed: clients and proxies limit the size of a header."""
@@ -72,7 +70,7 @@ def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
     if len(session.nonce) != NONCE_BYTES:
         raise ValueError(f"a session's nonce must have {NONCE_BYTES} bytes")
     payload = {
-        "v": SCHEMA,
+        "v": SESSION.writes,
         "exp": session.expires_at,
         "ver": session.version,
         "caps": sum(1 << bit for bit, flag in enumerate(FLAGS) if flag in session.flags),
@@ -93,7 +91,7 @@ def open_session(sealer: Sealer, token: object, *, aad: bytes, now: float) -> Op
     Raises:
         Rejected: with the reason, for the log and the counter only.
     """
-    payload, key_id = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_SESSION_CHARS, now=now)
+    payload, key_id = open_payload(sealer, token, aad=aad, schema=SESSION.reads, max_chars=MAX_SESSION_CHARS, now=now)
     version, bits, nonce = payload.get("ver"), payload.get("caps"), payload.get("nonce")
     if type(version) is not str or type(bits) is not int or bits < 0 or type(nonce) is not bytes:
         raise Rejected(RejectReason.MALFORMED)

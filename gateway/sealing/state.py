@@ -1,8 +1,8 @@
 """Pure: the journal of a call as a sealed `requestState`.
 
-The token contains a MessagePack map: `v` the schema number, `iat` and `exp` the times of issue and expiry in seconds
+The token contains a MessagePack map: `v` its format number, `iat` and `exp` the times of issue and expiry in seconds
 since the epoch, and `j` the journal, itself a map. Unknown fields of the journal are kept; other unknown fields are
-ignored. Only a schema number higher than this release writes is rejected, so neighbouring releases can read each
+ignored. Only a format number higher than this release reads is rejected, so neighbouring releases can read each
 other's state.
 
 `open_payload` contains what all kinds of tokens share.
@@ -10,14 +10,12 @@ other's state.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.errors import GatewayError, RejectReason
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.formats import REQUEST_STATE
 from gateway.sealing.packing import pack, unpack
-
-SCHEMA: Final = 1
-"""Raise it only for a layout that the previous release cannot read."""
 
 
 class StateTooLarge(GatewayError):
@@ -63,7 +61,7 @@ def seal_state(
         StateTooLarge: the token would be longer than `max_bytes`.
         TypeError, ValueError: `pack` cannot encode the journal.
     """
-    plaintext = pack({"v": SCHEMA, "iat": now, "exp": expires_at, "j": journal})
+    plaintext = pack({"v": REQUEST_STATE.writes, "iat": now, "exp": expires_at, "j": journal})
     size = token_chars(len(plaintext))
     if size > max_bytes:
         raise StateTooLarge(size, max_bytes)
@@ -83,7 +81,7 @@ def open_state(sealer: Sealer, token: object, *, aad: bytes, now: float, max_byt
     Raises:
         Rejected: with the reason, for the log and the counter only.
     """
-    payload, key_id = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=max_bytes, now=now)
+    payload, key_id = open_payload(sealer, token, aad=aad, schema=REQUEST_STATE.reads, max_chars=max_bytes, now=now)
     journal = payload.get("j")
     if type(journal) is not dict:
         raise Rejected(RejectReason.MALFORMED)
@@ -93,13 +91,13 @@ def open_state(sealer: Sealer, token: object, *, aad: bytes, now: float, max_byt
 def open_payload(
     sealer: Sealer, token: object, *, aad: bytes, schema: int, max_chars: int, now: float | None = None
 ) -> tuple[dict[str, Any], bytes]:
-    """Open a sealed token and check what every payload contains: a map with a schema number and an expiry.
+    """Open a sealed token and check what every payload contains: a map with a format number and an expiry.
 
     Args:
         sealer: the process's sealer.
         token: any value that the client sent.
         aad: the associated data computed for the request that presents it.
-        schema: the highest schema number that this release reads for tokens of this purpose.
+        schema: the highest format number that this release reads for tokens of this purpose.
         max_chars: a longer token is rejected before it is decoded.
         now: seconds since the epoch; None for a token that does not expire.
 
@@ -114,7 +112,7 @@ def open_payload(
         payload = unpack(plaintext)
     except ValueError:
         raise Rejected(RejectReason.MALFORMED) from None
-    # The schema number comes first: this release cannot judge the rest of a newer layout.
+    # The format number comes first: this release cannot judge the rest of a newer layout.
     number = payload.get("v") if type(payload) is dict else None
     if type(number) is not int:
         raise Rejected(RejectReason.MALFORMED)

@@ -1,6 +1,6 @@
 """Pure: cursors of `tasks/list`. They are sealed, because a place in a caller's list names one of the caller's tasks.
 
-The token contains a MessagePack map: `v` the schema number, `ms` and `task` the expiry and the id of the last task
+The token contains a MessagePack map: `v` its format number, `ms` and `task` the expiry and the id of the last task
 listed. Further fields are ignored. A cursor does not expire: the place that it marks stays valid.
 """
 
@@ -10,11 +10,9 @@ from typing import Final
 
 from gateway.errors import RejectReason
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.formats import TASK_CURSOR
 from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
-
-SCHEMA: Final = 1
-"""Raise it only for a layout that the previous release cannot read."""
 
 MAX_TASK_CURSOR_CHARS: Final = 512
 """The longest token that is sealed or opened."""
@@ -32,7 +30,7 @@ def seal_task_cursor(sealer: Sealer, mark: tuple[int, str], *, aad: bytes) -> st
         ValueError: the id is too long or contains a lone surrogate.
     """
     expires_ms, task_id = mark
-    plaintext = pack({"v": SCHEMA, "ms": expires_ms, "task": task_id})
+    plaintext = pack({"v": TASK_CURSOR.writes, "ms": expires_ms, "task": task_id})
     if token_chars(len(plaintext)) > MAX_TASK_CURSOR_CHARS:
         raise ValueError(f"a cursor may have at most {MAX_TASK_CURSOR_CHARS} characters")
     return sealer.seal(plaintext, aad)
@@ -49,7 +47,7 @@ def open_task_cursor(sealer: Sealer, token: object, *, aad: bytes) -> tuple[int,
     Raises:
         Rejected: with the reason, for the log and the counter only.
     """
-    payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_TASK_CURSOR_CHARS)
+    payload, _ = open_payload(sealer, token, aad=aad, schema=TASK_CURSOR.reads, max_chars=MAX_TASK_CURSOR_CHARS)
     expires_ms, task_id = payload.get("ms"), payload.get("task")
     if type(expires_ms) is not int or type(task_id) is not str:
         raise Rejected(RejectReason.MALFORMED)

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
+from gateway.sealing.formats import FIRST, TASK_STORE
 from gateway.settings.problems import Problems
 from gateway.storage import scripts
 from gateway.storage.client import GroupExists, RedisClient
@@ -18,7 +19,7 @@ log = logging.getLogger("gateway.storage")
 
 MIN_VERSION = (6, 2)
 _AGREED_FOR = 4
-"""The number of partitions is kept for this many maximum task lifetimes, and renewed once in each."""
+"""The numbers of partitions and format are kept for this many maximum task lifetimes, and renewed once in each."""
 
 LOOK_SECONDS = 1.0
 """How long a process may keep using a secret that the store has lost along with its data."""
@@ -64,10 +65,10 @@ class Deployment:
         self._reported = ""
 
     async def check(self) -> None:
-        """Check the server's version and eviction, agree on partitions and secret, and create the consumer groups.
+        """Check the server's version and eviction, agree with other processes, and create the consumer groups.
 
         Raises:
-            ConfigurationError: the server, the number of partitions or the key ring cannot be used.
+            ConfigurationError: the server, its format, the number of partitions or the key ring cannot be used.
             TaskStoreDown: the server cannot be reached.
         """
         for info in await self._client.info():
@@ -82,7 +83,7 @@ class Deployment:
         """Report what `check` would find, without changing anything; return the kind of server.
 
         Raises:
-            ConfigurationError: lists all problems with the servers, the number of partitions and the key ring.
+            ConfigurationError: lists all problems with the servers, the format, the partitions and the key ring.
             TaskStoreDown: the server cannot be reached.
         """
         problems = Problems()
@@ -90,21 +91,46 @@ class Deployment:
         for info in infos:
             with problems.noted():
                 _check_server(info)
-        agreed = await self._client.command("GET", self._keys.agreed_partitions())
-        if agreed is not None and int(agreed) != self._keys.partitions:
-            problems.add(self._other_partitions(int(agreed)))
-        secret = await self._client.command("GET", self._keys.owner_secret())
+        agreed, secret, format_number = await self._client.command("MGET", *self._agreed_keys())
+        with problems.noted():
+            self._check_format(format_number)
+        if agreed is not None and agreed != b"%d" % self._keys.partitions:
+            problems.add(self._other_partitions(agreed))
         if secret is not None:
             with problems.noted():
                 self._owners.check(secret)
         problems.raise_any()
         return ", ".join(dict.fromkeys(_name_of(info) for info in infos))
 
-    def _other_partitions(self, agreed: int) -> str:
+    def _agreed_keys(self) -> tuple[str, str, str]:
+        return self._keys.agreed_partitions(), self._keys.owner_secret(), self._keys.agreed_format()
+
+    def _other_partitions(self, agreed: bytes) -> str:
+        spread = agreed.decode("ascii", "replace")
         return (
-            f"GATEWAY_TASK_PARTITIONS: {self._keys.partitions}, but the tasks in Redis are spread over {agreed}; "
-            f"set it to {agreed}, or wait until all tasks have expired"
+            f"GATEWAY_TASK_PARTITIONS: {self._keys.partitions}, but the tasks in Redis are spread over {spread}; "
+            f"set it to {spread}, or wait until all tasks have expired"
         )
+
+    def _check_format(self, stored: bytes | None) -> int:
+        """Return the store's format number.
+
+        Raises:
+            ConfigurationError: this release does not read that format.
+        """
+        if not stored:
+            return FIRST
+        if not stored.isdigit():
+            raise ConfigurationError(
+                "GATEWAY_REDIS_URL: the format number of the task store is damaged; unless a newer release uses this "
+                f"Redis, delete the key {self._keys.agreed_format()}"
+            )
+        if int(stored) > TASK_STORE.reads:
+            raise ConfigurationError(
+                f"GATEWAY_REDIS_URL: the task store has format {int(stored)}, and this release reads up to format "
+                f"{TASK_STORE.reads}; start the newer release that wrote it, or use another Redis"
+            )
+        return int(stored)
 
     def look_soon(self) -> None:
         """Make the next use check whether the store still has what was agreed on."""
@@ -114,7 +140,9 @@ class Deployment:
         # Set first, so other tasks continue with the current secret.
         self._look_at = asyncio.get_running_loop().time() + LOOK_SECONDS
         try:
-            if not await self._owners.current():
+            _, secret, format_number = await self._client.command("MGET", *self._agreed_keys())
+            behind = self._check_format(format_number) < TASK_STORE.writes
+            if behind or not self._owners.is_current(secret):
                 await self._agree()
         except BaseException:
             self.look_soon()
@@ -122,17 +150,18 @@ class Deployment:
 
     async def _agree(self) -> None:
         lifetime = _AGREED_FOR * self._max_ttl_ms
-        agreed, secret = await scripts.agree(
+        agreed = await scripts.agree(
             self._client,
-            (self._keys.agreed_partitions(), self._keys.owner_secret()),
+            self._agreed_keys(),
             partitions=self._keys.partitions,
             partitions_ms=lifetime,
             secret=self._owners.proposal(),
             secret_ms=max(lifetime, _SECRET_MS),
         )
-        if secret is None:
-            raise ConfigurationError(self._other_partitions(agreed))
-        await self._owners.learn(secret)
+        self._check_format(agreed.format)
+        if agreed.secret is None:
+            raise ConfigurationError(self._other_partitions(agreed.partitions or b""))
+        await self._owners.learn(agreed.secret)
 
     async def make_group(self, partition: int) -> None:
         """Create a partition's queue and its consumer group, unless they exist."""

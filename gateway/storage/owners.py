@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gateway.errors import ConfigurationError
 from gateway.sealing.binding import owner, owner_secret_binding
 from gateway.sealing.envelope import Rejected
+from gateway.sealing.formats import OWNER_SECRET, split_number
 from gateway.sealing.principal import Principal
 from gateway.storage import scripts
 from gateway.storage.client import RedisClient
@@ -58,14 +59,9 @@ class Owners:
         value = self._random_bytes(SECRET_BYTES) if self._secret is None else self._secret.value
         return self._holder.current.seal(value, self._binding)
 
-    async def current(self) -> bool:
-        """Return whether the store still has the secret known here, sealed with the first key of the ring.
-
-        Raises:
-            TaskStoreDown: the store does not answer.
-        """
+    def is_current(self, record: bytes | None) -> bool:
+        """Return whether the store's secret is the one known here, sealed with the first key of the ring."""
         known = self._secret
-        record = await self._client.command("GET", self._key)
         return known is not None and (record, self._holder.current.key_id) == (known.record, known.key_id)
 
     async def learn(self, record: bytes) -> None:
@@ -101,8 +97,14 @@ class Owners:
             self._secret = _Secret(renewed, known.value, sealer.key_id)
 
     def _open(self, record: bytes) -> _Secret:
+        number, token = split_number(record)
+        if number > OWNER_SECRET.reads:
+            raise ConfigurationError(
+                "GATEWAY_REDIS_URL: a newer release stored the secret that names the owners of tasks, and this release "
+                "cannot read it; start that release, or use another Redis"
+            )
         try:
-            opened = self._holder.current.open(record.decode("ascii"), self._binding)
+            opened = self._holder.current.open(token.decode("ascii"), self._binding)
         except (Rejected, UnicodeDecodeError):
             raise ConfigurationError(
                 "GATEWAY_SEAL_KEYS: none of these keys opens the secret in Redis that names the owners of tasks; use "

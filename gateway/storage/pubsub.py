@@ -207,7 +207,7 @@ class Notices:
         if channel is None:
             return
         if kind == "message" and isinstance(data, bytes):
-            channel.hear(data.decode())
+            channel.hear(data.decode(errors="replace"))
         elif kind == "subscribe":
             channel.miss()
 

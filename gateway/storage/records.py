@@ -1,10 +1,9 @@
-"""How the fields of a task's record are sealed, written and read."""
+"""How the fields of a task's record are sealed, opened and written. `gateway.storage.record_reader` reads records."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,15 +12,14 @@ from gateway.errors import RejectReason, ValueTooLarge
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.binding import field_binding
 from gateway.sealing.envelope import Rejected, token_chars
+from gateway.sealing.formats import STORED_VALUE, TASK_RECORD, split_number
 from gateway.sealing.packing import pack, unpack
-from gateway.sealing.principal import Claims, Principal
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage.redis_keys import TaskPlace
+from gateway.storage.plain_fields import About, encode_about, encode_progress
 from gateway.storage.scripts import Changes, Value
-from gateway.storage.shared_scripts import BRIEF_FIELDS
-from gateway.storage.task_scripts import VIEW_FIELDS
+from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
-from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion, texts_of
+from gateway.tasks.model import texts_of
 from gateway.tasks.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.tasks.question_keys import wire_keys
 from gateway.tokens.key_holder import KeyHolder
@@ -44,14 +42,10 @@ _WORDS = {
 _MAX_WHY_CHARS = 301
 """How much of a failure's message is stored for lists: one character more than a list shows, so it is visibly cut."""
 
-_PASSED_ON = "~forwarded"
+PASSED_ON = "~forwarded"
 """Names, beside the stored questions, those that are forwarded. No question has this name."""
 
 _json = msgspec.json
-
-
-class Unreadable(Exception):
-    """A sealed value of a record cannot be opened here: its key was removed, or someone changed it."""
 
 
 class Records:
@@ -102,12 +96,15 @@ class Records:
         Raises:
             Unreadable: it does not open.
         """
+        number, token = split_number(sealed)
+        if number > STORED_VALUE.reads:
+            raise self.unreadable(Unreadable(RejectReason.NEWER_SCHEMA, field))
         binding = self._binding(owner, task_id, field, about)
         try:
-            opened = self._holder.current.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS)
+            opened = self._holder.current.open(token.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS)
         except (Rejected, UnicodeDecodeError) as error:
-            self._telemetry.field_rejected(error.reason if isinstance(error, Rejected) else RejectReason.MALFORMED)
-            raise Unreadable from None
+            reason = error.reason if isinstance(error, Rejected) else RejectReason.MALFORMED
+            raise self.unreadable(Unreadable(reason, field)) from None
         self._telemetry.field_opened(opened.key_id)
         return opened.plaintext
 
@@ -117,7 +114,23 @@ class Records:
         Raises:
             Unreadable: it does not open.
         """
-        return _unpack(self.open_packed(owner, task_id, field, sealed, about))
+        return self.unpack(field, self.open_packed(owner, task_id, field, sealed, about))
+
+    def unpack(self, field: str, packed: bytes) -> Any:
+        """Return the value in an opened field.
+
+        Raises:
+            Unreadable: there is none.
+        """
+        try:
+            return unpack(packed)
+        except ValueError:
+            raise self.unreadable(Unreadable(RejectReason.MALFORMED, field)) from None
+
+    def unreadable(self, problem: Unreadable) -> Unreadable:
+        """Count a field that cannot be read, and return the problem to raise it."""
+        self._telemetry.field_rejected(problem.reason)
+        return problem
 
     def _binding(self, owner: str, task_id: str, field: str, about: bytes) -> bytes:
         return field_binding(self._holder.audience, owner, task_id, f"{field} {about.decode()}" if about else field)
@@ -141,14 +154,15 @@ class Records:
             # Not part of the member above: workers of other releases expect three names there.
             call["token"] = [sorted(who.scopes), who.claims.text]
         client = [dict(new.capabilities), sorted(new.scopes)]
-        about = _json.encode(
-            {
-                "tool": new.tool,
-                "version": new.tool_version,
-                "form": new.form,
-                "attempts": new.max_attempts,
-                "creation": secrets.token_hex(8),
-            }
+        about = encode_about(
+            About(
+                v=TASK_RECORD.writes,
+                tool=new.tool,
+                version=new.tool_version,
+                form=new.form,
+                attempts=new.max_attempts,
+                creation=secrets.token_hex(8),
+            )
         )
         fields: dict[str, Value] = {"capabilities": self.seal(new.owner, new.task_id, "capabilities", client, about)}
         told = rest.progress(new.journal)
@@ -223,160 +237,13 @@ class Records:
         open_keys = _json.encode(list(rows))
         passed_on = [names[key] for key, question in questions.items() if question.recorded_as]
         if passed_on:
-            rows[_PASSED_ON] = passed_on  # not in the rows: older releases expect four values there
+            rows[PASSED_ON] = passed_on  # not in the rows: older releases expect four values there
         counts = {**claim.asked, **{key: claim.asked.get(key, 0) + 1 for key in questions}}
         return (
             open_keys,
             _json.encode(counts),
             self.seal(claim.owner, claim.task_id, "questions", rows),
         )
-
-    def view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
-        """Return the task from a script's `view()`, None if there is none."""
-        if not reply:
-            return None
-        return self._view(owner, task_id, int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True)))
-
-    def brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
-        """Return a task in brief for a list, None if it no longer exists.
-
-        Args:
-            owner: of the task.
-            task_id: of the task.
-            now_ms: the time of reading.
-            values: the values of `BRIEF_FIELDS`.
-        """
-        brief = dict(zip(BRIEF_FIELDS, values, strict=True))
-        if brief["phase"] is None:
-            return None
-        view = self._view(owner, task_id, now_ms, {**dict.fromkeys(VIEW_FIELDS), **brief})
-        if view.opened and view.phase is Phase.DONE and view.error is None:
-            return replace(view, result=self._brief_result(owner, task_id, brief))
-        return view
-
-    def _brief_result(self, owner: str, task_id: str, brief: Mapping[str, bytes | None]) -> dict[str, Any]:
-        """Return the part of a result that a list shows: whether it is an error, and its message."""
-        if not brief["failed"]:
-            return {}
-        try:
-            why = None if brief["why"] is None else self.open(owner, task_id, "why", brief["why"])
-        except Unreadable:
-            why = None
-        return {"isError": True, "content": [] if why is None else [{"type": "text", "text": why}]}
-
-    def _view(self, owner: str, task_id: str, now_ms: int, fields: Mapping[str, Any]) -> TaskView:
-        about = _json.decode(fields["about"])
-        clear: dict[str, Any] = {
-            "task_id": task_id,
-            "tool": about["tool"],
-            "form": about["form"],
-            "phase": Phase(fields["phase"].decode()),
-            "created_ms": int(fields["created"]),
-            "updated_ms": int(fields["updated"]),
-            "ended_ms": None if fields["ended"] is None else int(fields["ended"]),
-            "expires_ms": int(fields["expires"]),
-            "ttl_ms": int(fields["expires"]) - int(fields["created"]),
-            "now_ms": now_ms,
-            "generation": int(fields["generation"]),
-            "kept_ms": None if fields["kept"] is None else int(fields["kept"]),
-            "withdrawn": fields["withdrawn"] is not None,
-        }
-        try:
-            return TaskView(**clear, **self._sealed_parts(owner, task_id, clear["phase"], fields))
-        except Unreadable:
-            return TaskView(**clear, progress=_progress(fields["progress"], None), opened=False)
-
-    def _open_client(self, owner: str, task_id: str, sealed: bytes, about: bytes) -> tuple[dict[str, Any], list[str]]:
-        """Return what the client that created the task declared, and the scopes its tool required then."""
-        match self.open(owner, task_id, "capabilities", sealed, about):
-            case [dict(capabilities), list(scopes)]:
-                return capabilities, scopes
-        raise Unreadable  # release 0.1 wrote it without scopes
-
-    def _sealed_parts(
-        self, owner: str, task_id: str, phase: Phase, fields: Mapping[str, bytes | None]
-    ) -> dict[str, Any]:
-        opened = {
-            name: self.open(owner, task_id, name, sealed)
-            for name in ("message", "result", "error", "questions")
-            if (sealed := fields[name]) is not None
-        }
-        parts = {name: opened.get(name) for name in ("result", "error")}
-        about, capabilities = fields["about"] or b"", fields["capabilities"] or b""
-        parts["capabilities"], scopes = self._open_client(owner, task_id, capabilities, about)
-        parts["scopes"] = frozenset(scopes)
-        parts["progress"] = _progress(fields["progress"], opened.get("message"))
-        if phase is Phase.WAITING and fields["open"] is not None:
-            rows = opened["questions"]
-            passed_on = rows.get(_PASSED_ON, ())
-            parts["questions"] = {
-                name: _question(rows[name], forwarded=name in passed_on) for name in _json.decode(fields["open"])
-            }
-        return parts
-
-    def claimed(
-        self, place: TaskPlace, owner: str, task_id: str, entry_id: str, reply: Any
-    ) -> tuple[Claim, dict[str, bytes]]:
-        """Return a claim from the reply to `scripts.claim`, and the record from which `open_claim` completes it."""
-        record = _pairs(reply[2])
-        about = _json.decode(record["about"])
-        claim = Claim(
-            owner=owner,
-            task_id=task_id,
-            tool=about["tool"],
-            tool_version=about["version"],
-            form=about["form"],
-            capabilities={},
-            arguments={},
-            principal=None,
-            context={},
-            partition=place.partition,
-            entry_id=entry_id,
-            generation=int(record["generation"]),
-            token=record["token"].decode(),
-            attempt=int(record.get("lost", 0)) + 1,
-            max_attempts=about["attempts"],
-            created_ms=int(record["created"]),
-            expires_ms=int(record["expires"]),
-            now_ms=int(reply[1]),
-            journal={},
-            segments=int(record.get("segments", 0)),
-            emitted=int(record.get("emitted", 0)),
-            asked=_json.decode(record.get("asked", b"{}")),
-        )
-        return claim, record
-
-    def open_claim(self, claim: Claim, record: Mapping[str, bytes]) -> None:
-        """Fill in the sealed parts of a claim.
-
-        Raises:
-            Unreadable: they do not open, or the task's unsealed facts are not those it was created with.
-        """
-        owner, task_id, about = claim.owner, claim.task_id, record["about"]
-        claim.capabilities, _ = self._open_client(owner, task_id, record["capabilities"], about)
-        call = self.open(owner, task_id, "call", record["call"], about)
-        claim.arguments, claim.context = call["arguments"], call["context"]
-        if call["principal"] is not None:
-            scopes, claims = call.get("token") or ((), "{}")
-            claim.principal = Principal(*call["principal"]).holding(scopes=scopes, claims=Claims(claims))
-        self._read_journal(claim, record)
-
-    def _read_journal(self, claim: Claim, record: Mapping[str, bytes]) -> None:
-        owner, task_id = claim.owner, claim.task_id
-        claim.written = {
-            name: self.open_packed(owner, task_id, name, sealed)
-            for name, sealed in record.items()
-            if rest.is_journal(name)
-        }
-        claim.journal = rest.join({name: _unpack(packed) for name, packed in claim.written.items()})
-        fresh = [name for name in record if name.startswith(rest.NEW_ANSWER)]
-        if not fresh:
-            return
-        questions = self.open(owner, task_id, "questions", record["questions"])
-        for name in fresh:
-            key, digest = questions[name[len(rest.NEW_ANSWER) :]][:2]
-            rest.record(claim.journal, key, digest, self.open(owner, task_id, name, record[name]))
-            claim.written[name] = b""
 
 
 def learn(claim: Claim, learned: Mapping[str, bytes | None]) -> None:
@@ -391,11 +258,6 @@ def learn(claim: Claim, learned: Mapping[str, bytes | None]) -> None:
 def segment_field(seq: int) -> str:
     """Name a segment for its seal."""
     return f"segment:{seq}"
-
-
-def encode_progress(progress: Progress) -> bytes:
-    """Return the numbers of a progress report as they are stored."""
-    return _json.encode([progress.done, progress.total])
 
 
 def _check_total(journal: Mapping[str, bytes | None]) -> None:
@@ -417,27 +279,3 @@ def _in_words(field: str) -> str:
     if kind + colon in (rest.ANSWER, rest.NEW_ANSWER):
         return f"The answer to {key!r}"
     return _WORDS.get(field, "The stored state of the call")
-
-
-def _question(row: Sequence[Any], *, forwarded: bool) -> WireQuestion:
-    key, digest, method, params = row
-    return WireQuestion(key, digest, method, params, forwarded)
-
-
-def _progress(stored: bytes | None, message: str | None) -> Progress | None:
-    if stored is None:
-        return None
-    done, total = _json.decode(stored)
-    return Progress(done, total, message)
-
-
-def _pairs(flat: Iterable[bytes]) -> dict[str, bytes]:
-    parts = iter(flat)
-    return {name.decode(): value for name, value in zip(parts, parts, strict=True)}
-
-
-def _unpack(packed: bytes) -> Any:
-    try:
-        return unpack(packed)
-    except ValueError:
-        raise Unreadable from None

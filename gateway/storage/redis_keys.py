@@ -20,6 +20,7 @@ PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.WAITING, Phase.DONE, Phase.CANCELLE
 
 _PREFIX_CHARS = 12
 _PARTITION_DIGITS = 12
+_HEX = frozenset("0123456789abcdef")
 
 
 class TaskPlace(msgspec.Struct, frozen=True):
@@ -138,6 +139,10 @@ class Keys:
         """Name the sealed secret that names owners. One script reaches it together with the number of partitions."""
         return f"{self._of_partition[0]}:owners"
 
+    def agreed_format(self) -> str:
+        """Name the format number of the store. It is next to what else all processes agree on."""
+        return f"{self._of_partition[0]}:format"
+
     def changes(self, owner: str) -> str:
         """Name the channel of hints for an owner's listeners: `<generation> <task id>`."""
         return f"{self.prefix}:changes:{owner}"
@@ -154,3 +159,8 @@ class Keys:
 def split_member(member: str) -> tuple[str, str]:
     """Return the owner and task id of a task's member in indexes, queues and channels."""
     return member[:OWNER_CHARS], member[OWNER_CHARS:]
+
+
+def is_owner(name: str) -> bool:
+    """Return whether a text can be the name of an owner: a hash in hex."""
+    return len(name) == OWNER_CHARS and _HEX.issuperset(name)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from gateway.sealing.formats import TASK_STORE
 from gateway.storage import shared_scripts, task_scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.redis_keys import TaskPlace, split_member
@@ -134,6 +135,13 @@ async def claim(client: RedisClient, place: TaskPlace, entry_id: str, worker_id:
     return await _of_task(client, task_scripts.CLAIM, place, entry_id, worker_id, token)
 
 
+async def hand_on(
+    client: RedisClient, place: TaskPlace, entry_id: str, worker_id: str, *, idle_ms: int, token: str
+) -> None:
+    """Give back a task that a worker cannot read, as if it had been idle for some time; no attempt is counted."""
+    await _of_task(client, task_scripts.HAND_ON, place, entry_id, worker_id, idle_ms, token)
+
+
 async def put_back(client: RedisClient, place: TaskPlace, entry_id: str, worker_id: str) -> None:
     """Move a task to the end of its queue instead of starting it."""
     await _of_task(client, task_scripts.PUT_BACK, place, entry_id, worker_id)
@@ -190,25 +198,35 @@ async def release(client: RedisClient, place: TaskPlace, claim: Claim, changes: 
     return await _of_claim(client, task_scripts.RELEASE, place, claim, claim.entry_id, *changes.arguments())
 
 
+class Agreed(NamedTuple):
+    """What a deployment agrees on.
+
+    Attributes:
+        format: the store's format number as stored, b"" for none.
+        partitions: the number of partitions as stored, None if the format is unknown.
+        secret: sealed; None unless the format is known and the number of partitions is the proposed one.
+    """
+
+    format: bytes
+    partitions: bytes | None = None
+    secret: bytes | None = None
+
+
 async def agree(
-    client: RedisClient, keys: tuple[str, str], *, partitions: int, partitions_ms: int, secret: str, secret_ms: int
-) -> tuple[int, bytes | None]:
-    """Agree on a number of partitions and a secret, each for some time.
+    client: RedisClient, keys: tuple[str, str, str], *, partitions: int, partitions_ms: int, secret: str, secret_ms: int
+) -> Agreed:
+    """Agree on the store's format, a number of partitions and a secret, each for some time.
 
     Args:
         client: the connection.
-        keys: of the number and of the secret.
+        keys: of the number of partitions, of the secret, and of the format number.
         partitions: the proposed number.
-        partitions_ms: its lifetime.
+        partitions_ms: its lifetime, and that of the format number.
         secret: the proposed secret, sealed.
         secret_ms: its lifetime.
-
-    Returns:
-        The agreed number, and the agreed secret if that number is the proposed one.
     """
-    arguments = (partitions, partitions_ms, secret, secret_ms)
-    agreed, *agreed_secret = await client.run(shared_scripts.AGREE, keys, arguments)
-    return int(agreed), agreed_secret[0] if agreed_secret else None
+    arguments = (partitions, partitions_ms, secret, secret_ms, TASK_STORE.reads, TASK_STORE.writes)
+    return Agreed(*await client.run(shared_scripts.AGREE, keys, arguments))
 
 
 async def publish(client: RedisClient, key: str, channel: str, message: str) -> None:
@@ -279,7 +297,7 @@ async def page(
 ) -> list[tuple[int, str]]:
     """Return the expiry and id of an owner's living tasks in this order, starting after the mark `after`."""
     listed = await client.run(shared_scripts.PAGE, [owner_index], (limit, *(after or ("", ""))))
-    return [(int(listed[i + 1]), listed[i].decode()) for i in range(0, len(listed), 2)]
+    return [(int(listed[i + 1]), listed[i].decode(errors="replace")) for i in range(0, len(listed), 2)]
 
 
 async def briefs(client: RedisClient, tasks: Sequence[str]) -> tuple[int, list[list[Any]]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from gateway.sealing.formats import FIRST
 from gateway.storage.redis_keys import OWNER_CHARS
 from gateway.storage.task_scripts import CLOCK, DEADLINE, GROUP, VIEW_FIELDS, Script
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repetition of a single-use request gets the first answer."""
 
-_LARGE_FIELDS = frozenset({"open", "questions", "result"})
+_LARGE_FIELDS = frozenset({"asked", "questions", "result"})
 
 BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "failed", "why")
 """The fields that a list shows of each task."""
@@ -17,14 +18,22 @@ AGREE = Script(
     DEADLINE
     + """
 -- Record what a deployment agrees on, or return the record. KEYS[1] the number of partitions, KEYS[2] the sealed
--- secret; 1 the number, 2 its lifetime (ms), 3 the secret, 4 its lifetime. A different number changes nothing.
-local agreed, secret = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
-if agreed and agreed ~= ARGV[1] then return {agreed} end
+-- secret, KEYS[3] the store's format number; 1 the number of partitions, 2 its lifetime (ms), 3 the secret, 4 its
+-- lifetime, 5 the highest format that the process reads, 6 the one it writes. An unknown format or a different number
+-- of partitions changes nothing.
+local agreed, secret, format = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3])
+local number = tonumber(string.match(format or '"""
+    + str(FIRST)
+    + """', '^%d+$'))
+if not number or number > tonumber(ARGV[5]) then return {format} end
+if agreed and agreed ~= ARGV[1] then return {format or '', agreed} end
 if not agreed then redis.call('SET', KEYS[1], ARGV[1]) end
 if not secret then redis.call('SET', KEYS[2], ARGV[3]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
-return {ARGV[1], secret or ARGV[3]}
+-- Only processes that write a format keep its number alive, so it goes with the last tasks in that format.
+if number <= tonumber(ARGV[6]) then redis.call('SET', KEYS[3], ARGV[6], 'PX', ARGV[2]) end
+return {format or '', ARGV[1], secret or ARGV[3]}
 """
 )
 

@@ -6,7 +6,10 @@ argument. After the deadline it does nothing, because its caller has given up. T
 milliseconds. If the task's phase or another claim forbids a change, the script reports that and changes nothing. Each
 script can be repeated after a lost reply: the second run finds the work done.
 
-A deleted task leaves a record without a phase. Scripts do not treat it as a task; it only keeps the id taken.
+A deleted task leaves a record without phase and facts. Scripts do not treat it as a task; it only keeps the id taken.
+
+A record may be damaged, or come from a newer release. Scripts leave such a record as it is, except that its owner can
+delete it. No script fails because of one.
 
 On a full server, scripts that free memory (they delete something first) still pass. Scripts that only use memory fail
 before they write anything.
@@ -16,6 +19,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+
+from gateway.sealing.formats import TASK_RECORD
 
 GROUP = "workers"
 """The consumer group of every queue."""
@@ -39,6 +44,7 @@ SETTLED_AT_ONCE = 1000
 VIEW_FIELDS = (
     *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
     *("message", "open", "capabilities", "questions", "result", "error", "kept", "withdrawn"),
+    *("entry", "lost", "segments", "emitted", "asked"),
 )
 """The fields that a reader gets of a task, after the time of reading."""
 
@@ -107,7 +113,31 @@ local function move(from, to, expires)
 end
 
 local function tell(generation)
-  redis.call('PUBLISH', channel, generation .. ' ' .. id)
+  redis.call('PUBLISH', channel, (generation or 0) .. ' ' .. id)
+end
+
+-- Return a stored number, nil if it is none. The store reads numbers of up to 15 digits.
+local function number(text)
+  return text and #text <= 15 and string.match(text, '^%d+$') and tonumber(text) or nil
+end
+
+local function names_entry(text) return text and string.match(text, '^%d+%-%d+$') end
+
+-- Whether this release may change the record: its format and its phase are known, and its
+-- numbers are numbers.
+local function readable()
+  local facts, phase = unpack(redis.call('HMGET', task, 'about', 'phase'))
+  if not facts or not phase or not by_phase[phase] then return false end
+  local each = redis.call('HMGET', task, 'generation', 'created', 'updated', 'expires', 'ended', 'kept', 'lost',
+    'segments', 'emitted')
+  for i, text in ipairs(each) do
+    if text and not number(text) or not text and i <= 4 then return false end
+  end
+  local ok, about = pcall(cjson.decode, facts)
+  if not ok or type(about) ~= 'table' then return false end
+  return about.v == nil or type(about.v) == 'number' and about.v <= """
+    + str(TASK_RECORD.reads)
+    + """
 end
 
 -- KEYS[12] counts the bytes of sealed values that the owner's tasks use: 't:' and an id → that task, 'total' → all,
@@ -157,6 +187,7 @@ local function first_expiry()
 end
 
 local function dequeue(entry)
+  if not names_entry(entry) then return end
   redis.call('XACK', queue, '"""
     + GROUP
     + """', entry)
@@ -167,7 +198,9 @@ local function view()
   local fields = redis.call('HMGET', task, """
     + ", ".join(f"'{name}'" for name in VIEW_FIELDS)
     + """)
-  if not fields[1] then return false end
+  if not fields[1] and not fields["""
+    + str(VIEW_FIELDS.index("about") + 1)
+    + """] then return false end
   return {now, unpack(fields)}
 end
 """
@@ -178,10 +211,11 @@ _COMMON = DEADLINE + _NAMES
 _HELD = """
 -- ARGV[4] and ARGV[5] are the generation and the token of the caller's claim. Two claims can have the same generation
 -- if the server lost its newest changes in between. The token distinguishes them.
-local phase, generation, token, expires, deleted =
-  unpack(redis.call('HMGET', task, 'phase', 'generation', 'token', 'expires', 'deleted'))
+local phase, generation, token, expires, deleted, kept, stored =
+  unpack(redis.call('HMGET', task, 'phase', 'generation', 'token', 'expires', 'deleted', 'kept', 'segments'))
+local sound = number(expires) and (not kept or number(kept)) and (not stored or number(stored))
 local function held(after)
-  if generation == ARGV[4] and token == ARGV[5] and (phase == 'running' or phase == after) then return nil end
+  if sound and generation == ARGV[4] and token == ARGV[5] and (phase == 'running' or phase == after) then return nil end
   if phase == 'cancelled' or deleted then return 'cancelled' end
   return 'lost'
 end
@@ -230,7 +264,7 @@ end
 -- End the task: keep what a reader needs, drop the rest, and start a retention that counts from the end.
 local function close(from, to, generation, names, bytes, ...)
   local entry, kept, expires, emitted = unpack(redis.call('HMGET', task, 'entry', 'kept', 'expires', 'segments'))
-  if entry then dequeue(entry) end
+  dequeue(entry)
   for i = 1, #names, 1000 do redis.call('HDEL', task, unpack(names, i, math.min(i + 999, #names))) end
   expires = kept and now + tonumber(kept) or tonumber(expires)
   redis.call('HSET', task, 'phase', to, 'updated', now, 'ended', now, 'expires', expires, ...)
@@ -260,7 +294,7 @@ local about, created, expires, taken, deleted =
 if about == ARGV[10] then return {'created', created, expires} end
 local first = order and redis.call('GET', order)
 if first then return {'first', first} end
-if taken or deleted then return {'taken'} end
+if taken or deleted or about then return {'taken'} end
 local quota = tonumber(ARGV[4])
 if redis.call('ZCARD', owned) >= quota and redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= quota then
   return {'full', first_expiry()}
@@ -329,9 +363,11 @@ CLAIM = Script(
     _COMMON
     + """
 -- Take a task off the queue. 4 entry, 5 consumer, 6 a token that distinguishes a repetition of this claim.
-local phase, generation, entry, token, expires =
-  unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'token', 'expires'))
-if entry ~= ARGV[4] then
+-- A task that this release may not change stays as it is.
+local phase, generation, entry, token, expires, about =
+  unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'token', 'expires', 'about'))
+local rests = phase == 'waiting' or phase == 'done' or phase == 'cancelled' or not phase and not about
+if entry ~= ARGV[4] and (names_entry(entry) or not entry and rests) then
   dequeue(ARGV[4])
   return {'gone'}
 end
@@ -339,6 +375,9 @@ local pending = redis.call('XPENDING', queue, '"""
     + GROUP
     + """', ARGV[4], ARGV[4], 1)
 if not pending[1] or pending[1][2] ~= ARGV[5] then return {'taken'} end
+if entry ~= ARGV[4] or phase ~= 'queued' and phase ~= 'running' or not readable() then
+  return {'unreadable', now, redis.call('HGETALL', task)}
+end
 if token ~= ARGV[6] then
   if phase == 'running' then redis.call('HINCRBY', task, 'lost', 1) end
   generation = generation + 1
@@ -347,6 +386,27 @@ if token ~= ARGV[6] then
   tell(generation)
 end
 return {'claimed', now, redis.call('HGETALL', task)}
+"""
+)
+
+HAND_ON = Script(
+    _COMMON
+    + """
+-- Give back a task that this worker cannot read, so another worker can take it at once. 4 entry, 5 consumer, 6 how long
+-- (ms) it has been idle from now on, 7 the token of this worker's claim, which counts as no attempt.
+local pending = redis.call('XPENDING', queue, '"""
+    + GROUP
+    + """', ARGV[4], ARGV[4], 1)
+if not pending[1] or pending[1][2] ~= ARGV[5] then return end
+local phase, generation, token, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'token', 'expires'))
+if phase == 'running' and token == ARGV[7] then
+  redis.call('HSET', task, 'phase', 'queued')
+  move(phase, 'queued', tonumber(expires))
+  tell(generation)
+end
+redis.call('XCLAIM', queue, '"""
+    + GROUP
+    + """', ARGV[5], 0, ARGV[4], 'IDLE', ARGV[6], 'JUSTID')
 """
 )
 
@@ -416,14 +476,14 @@ EMIT = Script(
 -- Append a segment. 6 its number, 7 the sealed block, 8 the size of all segments including it.
 local refusal = held('running')
 if refusal then return refusal end
-local stored, number = tonumber(redis.call('HGET', task, 'segments') or 0), tonumber(ARGV[6])
-if number <= stored then return 'ok' end
-if number > stored + 1 then return 'gap' end
+local last, new = tonumber(stored or 0), tonumber(ARGV[6])
+if new <= last then return 'ok' end
+if new > last + 1 then return 'gap' end
 if not has_room(#ARGV[7], limit_of_sizes()) then return {'no room', limit_of_sizes()} end
 grow(#ARGV[7], tonumber(expires))
 redis.call('XADD', segments, ARGV[6] .. '-0', 'block', ARGV[7])
 redis.call('PEXPIREAT', segments, expires)
-redis.call('HSET', task, 'segments', number, 'emitted', ARGV[8], 'updated', now)
+redis.call('HSET', task, 'segments', new, 'emitted', ARGV[8], 'updated', now)
 tell(generation)
 return 'ok'
 """
@@ -455,11 +515,13 @@ ANSWER = Script(
     + """
 -- Record answers to open questions; the last one queues the task. From 4: pairs of wire key and sealed answer.
 local phase, generation, open, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'open', 'expires'))
-if phase ~= 'waiting' then return view() end
+if phase ~= 'waiting' or not readable() then return view() end
 local answered = {}
 for i = 4, #ARGV, 2 do answered[ARGV[i]] = ARGV[i + 1] end
+local known, asked = pcall(cjson.decode, open)
+if not known or type(asked) ~= 'table' then return view() end
 local left, recorded, bytes = {}, {}, 0
-for _, key in ipairs(cjson.decode(open)) do
+for _, key in ipairs(asked) do
   if answered[key] then
     recorded[#recorded + 1] = key
     bytes = bytes + #answered[key]
@@ -532,7 +594,7 @@ CANCEL = Script(
 -- Cancel a task at its owner's request. 4 the channel that workers listen to, 5 'withdrawn' if the request that created
 -- the task was cancelled, else ''.
 local phase, generation = unpack(redis.call('HMGET', task, 'phase', 'generation'))
-if phase == 'queued' or phase == 'running' or phase == 'waiting' then
+if (phase == 'queued' or phase == 'running' or phase == 'waiting') and readable() then
   local names, freed = leftovers()
   if ARGV[5] == 'withdrawn' then redis.call('HSET', task, 'withdrawn', 1) end
   close(phase, 'cancelled', generation, names, -freed)
@@ -548,11 +610,13 @@ DELETE = Script(
 -- Delete a task at its owner's request. 4 the channel that workers listen to, 5 a token that distinguishes a repetition
 -- of this deletion, 6 how long (ms) to remember the id; '' for the time the task would have lived. 7 how many ids can
 -- be remembered like that before they count for the quota.
-local phase, generation, entry, kept, ended, expires, deleted =
-  unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'kept', 'ended', 'expires', 'deleted'))
+local phase, generation, entry, kept, ended, expires, deleted, about =
+  unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'kept', 'ended', 'expires', 'deleted', 'about'))
 if deleted == ARGV[5] then return 'deleted' end
-if not phase then return 'unknown' end
-local remembered = tonumber(kept and not ended and now + tonumber(kept) or expires)
+if not phase and not about then return 'unknown' end
+local remembered = number(kept) and not ended and now + number(kept) or number(expires)
+-- The record says no more when it expires, but the server knows.
+  or now + math.max(0, redis.call('PTTL', task))
 redis.call('ZREM', owned, id)
 local bytes = redis.call('HGET', sizes, 't:' .. id)
 if bytes then
@@ -570,8 +634,8 @@ else
     own(remembered)
   end
 end
-redis.call('ZREM', by_phase[phase], member)
-if entry then dequeue(entry) end
+for _, index in pairs(by_phase) do redis.call('ZREM', index, member) end
+dequeue(entry)
 redis.call('UNLINK', task, segments)
 redis.call('HSET', task, 'deleted', ARGV[5])
 redis.call('PEXPIREAT', task, remembered)
@@ -587,8 +651,8 @@ DELIVER = Script(
 -- Reserve the delivery of a task's questions for a stream. 4 the stream, 5 how long (ms).
 local phase, generation, stream, ends =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'stream', 'stream_ends'))
-if not phase or phase == 'done' or phase == 'cancelled' then return 0 end
-if stream and stream ~= ARGV[4] and tonumber(ends) > now then return 0 end
+if not readable() or phase == 'done' or phase == 'cancelled' then return 0 end
+if stream and stream ~= ARGV[4] and (number(ends) or 0) > now then return 0 end
 redis.call('HSET', task, 'stream', ARGV[4], 'stream_ends', now + tonumber(ARGV[5]))
 if ARGV[5] == '0' then tell(generation) end
 return 1

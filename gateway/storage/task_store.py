@@ -18,9 +18,11 @@ from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Notices, topic_of
-from gateway.storage.records import Records, Unreadable, segment_field
+from gateway.storage.record_reader import RecordReader
+from gateway.storage.records import Records
 from gateway.storage.redis_keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
+from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Retention, TaskView
 from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
@@ -61,6 +63,7 @@ class RedisTaskStore:
         self._client = client
         self._keys = Keys(holder.audience, partitions)
         self._records = Records(holder, client.telemetry, max_value_bytes)
+        self._reader = RecordReader(self._records)
         self._max_ttl_ms = max_ttl_ms
         self._owners = Owners(client, self._keys, holder, random_bytes)
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
@@ -118,7 +121,7 @@ class RedisTaskStore:
         )
         reply = await create()
         if reply[0] == b"first":
-            first = await self.get(new.owner, reply[1].decode())
+            first = await self.get(new.owner, _text(reply[1]))
             if first is not None:
                 return first
             # The task is gone. If it just expired, so did its order. The order of a deleted task is still remembered.
@@ -155,7 +158,7 @@ class RedisTaskStore:
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.get`."""
         place = self._keys.place(owner, task_id)
-        return self._records.view(owner, task_id, await scripts.read(self._client, place))
+        return self._reader.view(owner, task_id, await scripts.read(self._client, place))
 
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
         """See `gateway.tasks.ports.TaskStore.page`."""
@@ -167,14 +170,14 @@ class RedisTaskStore:
         keys = [self._keys.place(owner, mark.task_id).task for mark in marks]
         now_ms, read = await scripts.briefs(self._client, keys)
         briefs = [
-            self._records.brief(owner, mark.task_id, now_ms, values) for mark, values in zip(marks, read, strict=True)
+            self._reader.brief(owner, mark.task_id, now_ms, values) for mark, values in zip(marks, read, strict=True)
         ]
         return TaskPage([view for view in briefs if view is not None], marks[-1] if more else None)
 
     async def of_request(self, owner: str, request: str) -> str | None:
         """See `gateway.tasks.ports.TaskStore.of_request`."""
         task_id: bytes | None = await self._command("HGET", self._keys.requests(owner), request)
-        return None if task_id is None else task_id.decode()
+        return None if task_id is None else _text(task_id)
 
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.answer`."""
@@ -182,13 +185,13 @@ class RedisTaskStore:
         reply = await scripts.answer(self._client, self._keys.place(owner, task_id), sealed)
         if reply and reply[0] == b"no room":
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
-        return self._records.view(owner, task_id, reply)
+        return self._reader.view(owner, task_id, reply)
 
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.cancel`."""
         place = self._keys.place(owner, task_id)
         reply = await scripts.cancel(self._client, place, self._keys.cancellations(), withdrawn=withdrawn)
-        return self._records.view(owner, task_id, reply)
+        return self._reader.view(owner, task_id, reply)
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.delete`."""
@@ -205,7 +208,7 @@ class RedisTaskStore:
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.tasks.ports.TaskStore.segments`. A segment that does not open ends the list."""
-        return await read_segments(self._client, self._records, self._keys.place(owner, task_id), after)
+        return await read_segments(self._client, self._reader, self._keys.place(owner, task_id), after)
 
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
         """See `gateway.tasks.ports.TaskStore.watch`."""
@@ -310,15 +313,14 @@ class RedisTaskStore:
         return await self._client.command(*command)
 
 
-async def read_segments(client: RedisClient, records: Records, place: TaskPlace, after: int) -> list[Any]:
+async def read_segments(client: RedisClient, reader: RecordReader, place: TaskPlace, after: int) -> list[Any]:
     """Return the blocks that a task emitted after a segment, up to the first one that does not open."""
     owner, task_id = split_member(place.member)
     entries = await client.command("XRANGE", place.segments, f"({after}", "+")
     blocks = []
     for entry_id, fields in entries:
-        seq = int(entry_id.partition(b"-")[0])
         try:
-            blocks.append(records.open(owner, task_id, segment_field(seq), fields[b"block"]))
+            blocks.append(reader.segment(owner, task_id, int(entry_id.partition(b"-")[0]), fields))
         except Unreadable:
             break
     return blocks
@@ -334,6 +336,11 @@ async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
         client.compare_clocks(now_ms, began)
     by_phase = zip(*(counts for _, counts in counted), strict=True)
     return {phase: sum(counts) for phase, counts in zip(PHASES, by_phase, strict=True)}
+
+
+def _text(task_id: bytes) -> str:
+    """Return a stored task id. A damaged one becomes the id of no task."""
+    return task_id.decode(errors="replace")
 
 
 def _retry_after(milliseconds: int) -> int:

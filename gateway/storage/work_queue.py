@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.errors import LeaseLost, NoRoomLeft, TaskStoreDown, WorkersLost
+from gateway.errors import LeaseLost, NoRoomLeft, RejectReason, TaskStoreDown, WorkersLost
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
+from gateway.storage.plain_fields import encode_progress
 from gateway.storage.pubsub import RECHECK_SECONDS, Notices
-from gateway.storage.records import Records, Unreadable, encode_progress, learn
-from gateway.storage.redis_keys import Keys, TaskPlace, split_member
+from gateway.storage.record_reader import RecordReader
+from gateway.storage.records import Records, learn
+from gateway.storage.redis_keys import Keys, TaskPlace, is_owner, split_member
 from gateway.storage.scripts import Changes
 from gateway.storage.task_scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
+from gateway.storage.unreadable import Unreadable
 from gateway.tasks.model import Phase
 from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.tokens.key_holder import KeyHolder
@@ -31,6 +34,7 @@ DEFAULT_LEASE_MS = 30_000
 MAX_WAIT_MS = 1000
 _LOOKS_PER_LEASE = 6
 """How often per lease each partition is searched for lost tasks."""
+_START = b"0-0"
 _FORGET_CONSUMER_MS = 3_600_000
 SEEN_ENTRIES = 2048
 """How far into a queue `make_way` looks for tasks of other owners."""
@@ -64,12 +68,14 @@ class RedisWorkQueue:
         self._client = client
         self._keys = Keys(holder.audience, partitions)
         self._records = Records(holder, client.telemetry, max_value_bytes)
+        self._reader = RecordReader(self._records)
         self._worker_id = worker_id
         self._lease_ms = lease_ms
         self._owners = Owners(client, self._keys, holder, random_bytes)
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
         self._notices = Notices(client)
         self._next_look = [0.0] * partitions
+        self._looked_until = [_START] * partitions
 
     @property
     def partitions(self) -> int:
@@ -90,8 +96,8 @@ class RedisWorkQueue:
         """See `gateway.tasks.ports.WorkQueue.claim`."""
         await self._deployment.ensure()
         try:
-            entries = await self._lost_entries(partition, count)
-            if entries:
+            entries = lost = await self._lost_entries(partition, count)
+            if lost:
                 may_begin = None
             else:
                 wait_ms = min(wait_ms, MAX_WAIT_MS, self._lease_ms // _LOOKS_PER_LEASE)
@@ -102,7 +108,9 @@ class RedisWorkQueue:
             await self._deployment.make_group(partition)
             self._deployment.look_soon()
             return []
-        claims = await asyncio.gather(*(self._claim(entry_id, fields, may_begin) for entry_id, fields in entries))
+        claims = await asyncio.gather(
+            *(self._claim(entry_id, fields, may_begin, redelivered=bool(lost)) for entry_id, fields in entries)
+        )
         return [claim for claim in claims if claim is not None]
 
     async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
@@ -147,7 +155,7 @@ class RedisWorkQueue:
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.tasks.ports.WorkQueue.segments`."""
-        return await read_segments(self._client, self._records, self._keys.place(owner, task_id), after)
+        return await read_segments(self._client, self._reader, self._keys.place(owner, task_id), after)
 
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
         """See `gateway.tasks.ports.WorkQueue.wait`."""
@@ -200,56 +208,95 @@ class RedisWorkQueue:
         await self._client.aclose()
 
     async def _lost_entries(self, partition: int, count: int) -> list[Any]:
-        """Take over entries whose lease has ended."""
+        """Take over entries whose lease has ended. A look goes through all entries once, in several calls if need be.
+
+        So tasks that this worker cannot read are tried once in each look, and hide no others.
+        """
         now = asyncio.get_running_loop().time()
         if now < self._next_look[partition]:
             return []
         queue = self._keys.queue(partition)
-        cursor: bytes = b"0-0"
         while True:
+            cursor = self._looked_until[partition]
             reply = await self._client.command(
                 "XAUTOCLAIM", queue, GROUP, self._worker_id, self._lease_ms, cursor, "COUNT", count
             )
-            cursor = reply[0]
+            self._looked_until[partition] = reply[0]
             # Redis 6.2 returns nil for entries that no longer exist.
             entries = [entry for entry in reply[1] if entry and entry[0]]
-            if entries:
+            if reply[0] == _START:
+                self._next_look[partition] = now + self._lease_ms / 1000 / _LOOKS_PER_LEASE
+                await self._forget_consumers(partition)
+            if entries or reply[0] == _START:
                 return entries
-            if cursor == b"0-0":
-                break
-        self._next_look[partition] = now + self._lease_ms / 1000 / _LOOKS_PER_LEASE
-        await self._forget_consumers(partition)
-        return []
 
     async def _forget_consumers(self, partition: int, leaving: str = "") -> None:
         await scripts.forget_consumers(self._client, self._keys.queue(partition), _FORGET_CONSUMER_MS, leaving)
 
     async def _claim(
-        self, entry_bytes: bytes, fields: dict[bytes, bytes], may_begin: Callable[[str], bool] | None = None
+        self,
+        entry_bytes: bytes,
+        fields: Mapping[bytes, bytes],
+        may_begin: Callable[[str], bool] | None = None,
+        *,
+        redelivered: bool = False,
     ) -> Claim | None:
         entry_id = entry_bytes.decode()
-        owner, task_id = split_member(fields[b"task"].decode())
+        owner, task_id = split_member(fields.get(b"task", b"").decode(errors="replace"))
+        if not is_owner(owner):
+            # Nothing says which task it is. It stays until it is older than any task can be.
+            self._reader.note(owner, task_id, Unreadable(RejectReason.MALFORMED, "queue"))
+            return None
         place = self._keys.place(owner, task_id)
         if may_begin is not None and not may_begin(owner):
             with suppress(TaskStoreDown):  # otherwise it is redelivered when the lease ends
                 await scripts.put_back(self._client, place, entry_id, self._worker_id)
             return None
-        try:
-            reply = await scripts.claim(self._client, place, entry_id, self._worker_id, secrets.token_hex(8))
-        except TaskStoreDown:
-            return None  # it is redelivered when the lease ends
-        if reply[0] != b"claimed":
+        token = secrets.token_hex(8)
+        # On an outage, the entry is redelivered when its lease ends.
+        with suppress(TaskStoreDown):
+            try:
+                if redelivered:
+                    await self._look_at(place, entry_id)
+                return await self._take(place, entry_id, token)
+            except Unreadable as problem:
+                # A worker of another release, or with other keys, may be able to read it.
+                self._reader.note(owner, task_id, problem)
+                await scripts.hand_on(
+                    self._client, place, entry_id, self._worker_id, idle_ms=self._lease_ms, token=token
+                )
+        return None
+
+    async def _look_at(self, place: TaskPlace, entry_id: str) -> None:
+        """Read the task of a redelivered entry, so one that was handed on is not claimed again and again.
+
+        Raises:
+            Unreadable: the task cannot be read here.
+            TaskStoreDown: the store does not answer.
+        """
+        stored = await self._client.command("HGETALL", place.task)
+        record = {name.decode(errors="replace"): value for name, value in stored.items()}
+        if record.get("phase") == Phase.QUEUED.encode():
+            self._reader.open_claim(self._reader.claimed(place, entry_id, 0, record), record)
+
+    async def _take(self, place: TaskPlace, entry_id: str, token: str) -> Claim | None:
+        """Claim a task; return None if there is nothing to run.
+
+        Raises:
+            Unreadable: the task cannot be read here.
+            TaskStoreDown: the store does not answer.
+        """
+        reply = await scripts.claim(self._client, place, entry_id, self._worker_id, token)
+        if reply[0] not in (b"claimed", b"unreadable"):
             return None
-        claim, record = self._records.claimed(place, owner, task_id, entry_id, reply)
+        record = _pairs(reply[2])
+        claim = self._reader.claimed(place, entry_id, int(reply[1]), record)
+        if reply[0] == b"unreadable":
+            raise Unreadable(RejectReason.MALFORMED, "entry")
         if claim.attempt > claim.max_attempts:
             await self._give_up(claim)
             return None
-        try:
-            self._records.open_claim(claim, record)
-        except Unreadable:
-            # Another worker may have the key. Without a heartbeat the task is redelivered, and finally given up.
-            log.warning("task cannot be opened with the keys of this worker", extra={"task": task_id})
-            return None
+        self._reader.open_claim(claim, record)
         return claim
 
     async def _give_up(self, claim: Claim) -> None:
@@ -268,6 +315,11 @@ class RedisWorkQueue:
 
     def _place(self, claim: Claim) -> TaskPlace:
         return self._keys.place(claim.owner, claim.task_id)
+
+
+def _pairs(flat: Iterable[bytes]) -> dict[str, bytes]:
+    parts = iter(flat)
+    return {name.decode(errors="replace"): value for name, value in zip(parts, parts, strict=True)}
 
 
 def _check(reply: Any) -> Any:

@@ -94,21 +94,22 @@ class TaskView:
 
     Attributes:
         task_id: unique for its owner.
+        tool: its tool, "" if the record is too damaged to name it.
         updated_ms: when its phase or progress last changed.
         ended_ms: when it was done or cancelled, None before.
         expires_ms: when the store will delete it, as things are now.
         ttl_ms: time to live since creation, as things are now.
         now_ms: the store's clock when this was read; `now_ms - created_ms` is the task's age.
         generation: grows with each claim; a hint contains it.
-        form: the wire format it was created in, such as `released`.
+        form: the wire format it was created in, such as `released`; "" if the record is too damaged to name it.
         capabilities: what the client that created it declared.
         progress: the last report, if any.
         questions: wire key → question without an answer; empty unless waiting.
         result: the tool's result, if it is done without a JSON-RPC error.
         error: the JSON-RPC error `{code, message, data?}`, if it ended with one.
         scopes: the scopes that the tool required when the task was created.
-        opened: False if the sealed parts cannot be opened here; then `capabilities`, `questions`, `result`, `error` and
-            `scopes` are empty.
+        opened: False if the record cannot be read here: a key is missing, a newer release wrote it, or it is damaged.
+            Then `capabilities`, `questions`, `result`, `error` and `scopes` are empty.
         kept_ms: how long it is kept after its end, None if its retention counts from its creation.
         withdrawn: whether it was cancelled together with the request that created it; that request gets no answer.
     """

@@ -23,10 +23,11 @@ from gateway.sealing.binding import (
 )
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
+from gateway.sealing.formats import REQUEST_STATE
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack
 from gateway.sealing.principal import Principal
-from gateway.sealing.state import SCHEMA, seal_state
+from gateway.sealing.state import seal_state
 from loadtest.cluster import Replica, new_key
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, accept, post, tool_call
@@ -288,12 +289,12 @@ def test_a_token_sealed_for_another_purpose_is_refused(fleet: Fleet, other: byte
 
 
 CONTENTS: dict[str, tuple[Any, str]] = {
-    "newer schema": ({"v": SCHEMA + 1}, "newer_schema"),
-    "no journal": ({"v": SCHEMA, "exp": 1e12}, "malformed"),
-    "an empty journal": ({"v": SCHEMA, "exp": 1e12, "j": {}}, "malformed"),
+    "newer schema": ({"v": REQUEST_STATE.reads + 1}, "newer_schema"),
+    "no journal": ({"v": REQUEST_STATE.writes, "exp": 1e12}, "malformed"),
+    "an empty journal": ({"v": REQUEST_STATE.writes, "exp": 1e12, "j": {}}, "malformed"),
     "no map": ([], "malformed"),
-    "no expiry": ({"v": SCHEMA, "j": {}}, "malformed"),
-    "expiry NaN": ({"v": SCHEMA, "exp": float("nan"), "j": {}}, "expired"),
+    "no expiry": ({"v": REQUEST_STATE.writes, "j": {}}, "malformed"),
+    "expiry NaN": ({"v": REQUEST_STATE.writes, "exp": float("nan"), "j": {}}, "expired"),
 }
 
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from gateway.errors import HopReason
 from gateway.sealing.binding import hop_binding, request_id_binding, session_binding
 from gateway.sealing.envelope import Sealer
+from gateway.sealing.formats import HOP
 from gateway.sealing.hop import (
     CLOCK_SECONDS,
     EVERYONE,
     MAX_NONCES,
     NO_BOOT,
     NONCE_SECONDS,
-    SCHEMA,
     Content,
     Head,
     HopRefused,
@@ -123,7 +123,7 @@ def test_nothing_that_is_sealed_can_be_read_on_the_way() -> None:
 
 
 def test_a_message_is_as_long_as_said() -> None:
-    plaintext = pack({"v": SCHEMA, "kind": CONTENT.kind, "body": CONTENT.body})
+    plaintext = pack({"v": HOP.writes, "kind": CONTENT.kind, "body": CONTENT.body})
     assert len(request()) == message_bytes(len(plaintext))
 
 
@@ -295,14 +295,22 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_decoded() -> None:
 
 def test_nothing_else_that_we_seal_is_a_message() -> None:
     head = request()[:HEAD_BYTES]
-    plaintext = pack({"v": SCHEMA, "kind": "answer", "body": {}})
+    plaintext = pack({"v": HOP.writes, "kind": "answer", "body": {}})
     for aad in (session_binding(AUDIENCE, None), request_id_binding(AUDIENCE, None), b""):
         assert refused(head + SEALER.seal(plaintext, aad).encode()) is HopReason.NOT_AUTHENTIC
 
 
 @pytest.mark.parametrize(
     "payload",
-    [None, [], 7, {}, {"v": SCHEMA}, {"v": SCHEMA, "kind": 1, "body": {}}, {"v": SCHEMA, "kind": "answer", "body": []}],
+    [
+        None,
+        [],
+        7,
+        {},
+        {"v": HOP.writes},
+        {"v": HOP.writes, "kind": 1, "body": {}},
+        {"v": HOP.writes, "kind": "answer", "body": []},
+    ],
     ids=repr,
 )
 def test_anything_but_a_map_of_ours_inside_is_malformed(payload: object) -> None:
@@ -310,9 +318,9 @@ def test_anything_but_a_map_of_ours_inside_is_malformed(payload: object) -> None
 
 
 def test_a_higher_schema_is_refused_and_unknown_fields_do_not_matter() -> None:
-    payload = {"v": SCHEMA, "kind": "answer", "body": {"later": 1}, "later": [b""]}
+    payload = {"v": HOP.writes, "kind": "answer", "body": {"later": 1}, "later": [b""]}
     assert opened(_with_payload(payload))[1] == Content("answer", {"later": 1})
-    assert refused(_with_payload({**payload, "v": SCHEMA + 1})) is HopReason.NEWER_SCHEMA
+    assert refused(_with_payload({**payload, "v": HOP.reads + 1})) is HopReason.NEWER_SCHEMA
 
 
 def _with_payload(payload: object) -> bytes:

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import RejectReason
-from gateway.sealing import base64url, request_id, session, state
-from gateway.sealing import task_list_cursor as task_cursor
+from gateway.sealing import base64url, formats
 from gateway.sealing.binding import (
     cursor_binding,
     field_binding,
@@ -107,7 +106,7 @@ STATE_KIND = Kind(
     lambda sealer, aad: seal_state(sealer, JOURNAL, aad=aad, now=NOW, expires_at=EXPIRY, max_bytes=65_536),
     lambda token, aad, now: open_state(SEALER, token, aad=aad, now=now, max_bytes=65_536).journal,
     JOURNAL,
-    schema=state.SCHEMA,
+    schema=formats.REQUEST_STATE.reads,
 )
 SESSION_KIND = Kind(
     "session",
@@ -117,7 +116,7 @@ SESSION_KIND = Kind(
     SESSION,
     "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATgpYoTsVtZqh-96e3EvJIAh8OvRwVX17rmgYjUhdF6uajfZPqvW0NPlps6BIh08br13LHQ5tfgj"
     "qp1yAxL1ksn-tzirDcwSdTgNc",
-    session.SCHEMA,
+    formats.SESSION.reads,
 )
 CALL_KIND = Kind(
     "request id of a call",
@@ -127,7 +126,7 @@ CALL_KIND = Kind(
     CALL,
     "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATghYoTsVtZqh-96e3EvJPQh3OrQlFCc66i1c0BNdH6OEmnaJpfa29OnfzxQh8ThvkHTjJDdJRSr"
     "Xh2TVx2PnE7Cy9co52L7yA2S6rszR7RDnIrz29QnkC3cCwP14Pk0Ua0LMNie9ntaEu4KgET349uQqv7hIjOqu_35zVwDl",
-    request_id.SCHEMA,
+    formats.REQUEST_ID.reads,
 )
 TASK_KIND = Kind(
     "request id of a task",
@@ -137,7 +136,7 @@ TASK_KIND = Kind(
     TASK,
     "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATgpYoTsVtZqh-96e3EvJPQh3N6UvCS4_7TSR1BSXEG6en6GBYO67JPcL18E67mEuiMaSDQ6vncD"
     "DGmolr7HAOQ",
-    request_id.SCHEMA,
+    formats.REQUEST_ID.reads,
 )
 CURSOR_KIND = Kind(
     "task cursor",
@@ -146,7 +145,7 @@ CURSOR_KIND = Kind(
     lambda token, aad, now: open_task_cursor(SEALER, token, aad=aad),
     MARK,
     "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATgxYoTsUvZEeNbXWn0P5aO2q5KczDO4i_ipekkyxAPgUKahjz3P694Sf49SF",
-    task_cursor.SCHEMA,
+    formats.TASK_CURSOR.reads,
     expires=False,
 )
 FIELD_KIND = Kind(

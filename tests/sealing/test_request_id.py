@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from gateway.errors import RejectReason
 from gateway.sealing.binding import request_id_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.formats import REQUEST_ID
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack
 from gateway.sealing.request_id import (
     MAX_REQUEST_ID_CHARS,
-    SCHEMA,
     Address,
     CallAddress,
     TaskAddress,
@@ -67,7 +67,7 @@ def test_an_address_is_as_long_as_clients_take_an_id_and_no_longer() -> None:
     def address(size: int) -> TaskAddress:
         return TaskAddress("t" * size, "key", NOW + 1)
 
-    fixed = len(pack({"v": SCHEMA, "exp": NOW + 1, "key": "key", "kind": "task", "task": "t" * 999})) - 999
+    fixed = len(pack({"v": REQUEST_ID.writes, "exp": NOW + 1, "key": "key", "kind": "task", "task": "t" * 999})) - 999
     longest = max(size for size in range(256, 2000) if token_chars(fixed + size) <= 1_500)
     assert len(sealed(address(longest))) <= 1_500
     assert opened(sealed(address(longest))) == address(longest)
@@ -91,13 +91,13 @@ def test_a_lone_surrogate_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["", "flow", 1, None])
 def test_an_address_of_an_unknown_kind_is_malformed(kind: object) -> None:
     both = {"url": "", "boot": BOOT, "call": CALL, "task": "t", "key": "k"}
-    token = SEALER.seal(pack({"v": SCHEMA, "exp": NOW + 1, "kind": kind, **both}), AAD)
+    token = SEALER.seal(pack({"v": REQUEST_ID.writes, "exp": NOW + 1, "kind": kind, **both}), AAD)
     with pytest.raises(Rejected) as caught:
         opened(token)
     assert caught.value.reason is RejectReason.MALFORMED
 
 
 def test_the_kind_decides_which_fields_count() -> None:
-    both = {"v": SCHEMA, "exp": NOW + 1, "url": "", "boot": BOOT, "call": CALL, "task": "t", "key": "k"}
+    both = {"v": REQUEST_ID.writes, "exp": NOW + 1, "url": "", "boot": BOOT, "call": CALL, "task": "t", "key": "k"}
     assert opened(SEALER.seal(pack({**both, "kind": "call"}), AAD)) == CallAddress("", BOOT, CALL, "k", NOW + 1)
     assert opened(SEALER.seal(pack({**both, "kind": "task"}), AAD)) == TaskAddress("t", "k", NOW + 1)

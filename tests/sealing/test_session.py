@@ -13,9 +13,10 @@ from gateway.errors import RejectReason
 from gateway.sealing.binding import session_binding
 from gateway.sealing.client_flags import FLAGS
 from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.formats import SESSION
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack
-from gateway.sealing.session import MAX_VERSION_CHARS, SCHEMA, Session, open_session, seal_session
+from gateway.sealing.session import MAX_VERSION_CHARS, Session, open_session, seal_session
 
 NOW = 1_800_000_000
 AAD = session_binding("gateway", None)
@@ -57,7 +58,7 @@ def test_a_session_remembers_known_flags_alone() -> None:
 
 
 def test_flags_of_a_newer_release_are_left_out() -> None:
-    payload = {"v": SCHEMA, "exp": NOW + 1, "ver": "v", "caps": 2**60 + 1, "nonce": NONCE}
+    payload = {"v": SESSION.writes, "exp": NOW + 1, "ver": "v", "caps": 2**60 + 1, "nonce": NONCE}
     assert opened(SEALER.seal(pack(payload), AAD)).flags == {FLAGS[0]}
 
 
@@ -79,7 +80,7 @@ def test_the_bit_of_a_flag_never_changes() -> None:
 
 @pytest.mark.parametrize("bits", [-1, -(2**63)])
 def test_negative_bits_are_malformed(bits: int) -> None:
-    token = SEALER.seal(pack({"v": SCHEMA, "exp": NOW + 1, "ver": "v", "caps": bits, "nonce": NONCE}), AAD)
+    token = SEALER.seal(pack({"v": SESSION.writes, "exp": NOW + 1, "ver": "v", "caps": bits, "nonce": NONCE}), AAD)
     with pytest.raises(Rejected) as caught:
         opened(token)
     assert caught.value.reason is RejectReason.MALFORMED

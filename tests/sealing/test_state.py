@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from gateway.errors import RejectReason
 from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.formats import REQUEST_STATE
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack, unpack
-from gateway.sealing.state import SCHEMA, OpenedState, StateTooLarge, open_state, seal_state
+from gateway.sealing.state import OpenedState, StateTooLarge, open_state, seal_state
 
 AAD = b"what the state is bound to"
 NOW = 1_800_000_000
@@ -100,7 +101,7 @@ def test_the_state_does_not_drift() -> None:
 
 def test_inside_is_a_map_of_schema_times_and_journal() -> None:
     plaintext = SEALER.open(sealed({"a": 1}, NOW + 60), AAD).plaintext
-    assert msgspec.msgpack.decode(plaintext) == {"v": SCHEMA, "iat": NOW, "exp": NOW + 60, "j": {"a": 1}}
+    assert msgspec.msgpack.decode(plaintext) == {"v": REQUEST_STATE.writes, "iat": NOW, "exp": NOW + 60, "j": {"a": 1}}
 
 
 def test_text_and_bytes_stay_apart() -> None:
@@ -126,7 +127,7 @@ def test_fields_of_the_journal_that_nobody_knows_are_kept_and_sealed_again() -> 
 
 
 def test_fields_beside_the_journal_that_nobody_knows_do_not_matter() -> None:
-    token = with_payload({"v": SCHEMA, "iat": NOW, "exp": NOW + 1, "j": {"a": 1}, "added_later": [2**90]})
+    token = with_payload({"v": REQUEST_STATE.writes, "iat": NOW, "exp": NOW + 1, "j": {"a": 1}, "added_later": [2**90]})
     assert opened(token).journal == {"a": 1}
 
 
@@ -143,15 +144,15 @@ def test_a_state_without_a_comparable_expiry_never_counts_as_alive() -> None:
 
 
 def test_only_a_higher_schema_number_is_refused() -> None:
-    payload = {"v": SCHEMA, "iat": NOW, "exp": NOW + 60, "j": {"a": 1}}
+    payload = {"v": REQUEST_STATE.writes, "iat": NOW, "exp": NOW + 60, "j": {"a": 1}}
     assert opened(with_payload(payload)).journal == {"a": 1}
-    assert opened(with_payload({**payload, "v": SCHEMA - 1})).journal == {"a": 1}
-    assert reason(with_payload({**payload, "v": SCHEMA + 1})) is RejectReason.NEWER_SCHEMA
+    assert opened(with_payload({**payload, "v": REQUEST_STATE.writes - 1})).journal == {"a": 1}
+    assert reason(with_payload({**payload, "v": REQUEST_STATE.reads + 1})) is RejectReason.NEWER_SCHEMA
 
 
 def test_a_newer_layout_is_refused_as_newer_whatever_else_it_holds() -> None:
     for rest in ({}, {"j": "moved"}, {"exp": "never"}, {"exp": NOW - 1, "j": {}}):
-        assert reason(with_payload({"v": SCHEMA + 1, **rest})) is RejectReason.NEWER_SCHEMA
+        assert reason(with_payload({"v": REQUEST_STATE.reads + 1, **rest})) is RejectReason.NEWER_SCHEMA
 
 
 @pytest.mark.parametrize(
@@ -165,13 +166,13 @@ def test_a_newer_layout_is_refused_as_newer_whatever_else_it_holds() -> None:
         {"v": True, "exp": NOW + 1, "j": {}},
         {"v": 1.0, "exp": NOW + 1, "j": {}},
         {"exp": NOW + 1, "j": {}},
-        {"v": SCHEMA, "j": {}},
-        {"v": SCHEMA, "exp": None, "j": {}},
-        {"v": SCHEMA, "exp": True, "j": {}},
-        {"v": SCHEMA, "exp": str(NOW + 1), "j": {}},
-        {"v": SCHEMA, "exp": NOW + 1},
-        {"v": SCHEMA, "exp": NOW + 1, "j": None},
-        {"v": SCHEMA, "exp": NOW + 1, "j": [1]},
+        {"v": REQUEST_STATE.writes, "j": {}},
+        {"v": REQUEST_STATE.writes, "exp": None, "j": {}},
+        {"v": REQUEST_STATE.writes, "exp": True, "j": {}},
+        {"v": REQUEST_STATE.writes, "exp": str(NOW + 1), "j": {}},
+        {"v": REQUEST_STATE.writes, "exp": NOW + 1},
+        {"v": REQUEST_STATE.writes, "exp": NOW + 1, "j": None},
+        {"v": REQUEST_STATE.writes, "exp": NOW + 1, "j": [1]},
     ],
     ids=repr,
 )

@@ -34,11 +34,12 @@ from gateway.sealing.binding import (
 )
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
+from gateway.sealing.formats import REQUEST_STATE
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker, Place
 from gateway.sealing.packing import pack
 from gateway.sealing.principal import Principal
-from gateway.sealing.state import SCHEMA, seal_state
+from gateway.sealing.state import seal_state
 from loadtest.cluster import Replica, new_key
 from tests.integration.fleet import Fleet
 from tests.integration.raw import (
@@ -706,11 +707,11 @@ def test_a_token_that_we_sealed_for_something_else_is_no_state(
 
 
 CONTENTS: dict[str, tuple[bytes, str]] = {
-    "a newer schema": (pack({"v": SCHEMA + 1}), "newer_schema"),
-    "no journal": (pack({"v": SCHEMA, "exp": 1e12}), "malformed"),
-    "an empty journal": (pack({"v": SCHEMA, "exp": 1e12, "j": {}}), "malformed"),
-    "no expiry": (pack({"v": SCHEMA, "j": {}}), "malformed"),
-    "an expiry that never comes": (pack({"v": SCHEMA, "exp": float("nan"), "j": {}}), "expired"),
+    "a newer schema": (pack({"v": REQUEST_STATE.reads + 1}), "newer_schema"),
+    "no journal": (pack({"v": REQUEST_STATE.writes, "exp": 1e12}), "malformed"),
+    "an empty journal": (pack({"v": REQUEST_STATE.writes, "exp": 1e12, "j": {}}), "malformed"),
+    "no expiry": (pack({"v": REQUEST_STATE.writes, "j": {}}), "malformed"),
+    "an expiry that never comes": (pack({"v": REQUEST_STATE.writes, "exp": float("nan"), "j": {}}), "expired"),
     "no map": (pack([]), "malformed"),
     "no MessagePack": (b"\xc1", "malformed"),
     "lists without end": (b"\x91" * 2000, "malformed"),

@@ -36,7 +36,10 @@ class Case:
 
     async def write(self, kind: str, text: str) -> Any:
         """Store a text, and return the value that contains it."""
-        queue, claim, value = self.queue, self.claim, {"text": text}
+        queue, claim = self.queue, self.claim
+        value: dict[str, Any] = {"text": text}
+        if kind == "error":
+            value = {"code": -32603, "message": text}
         if kind in ("result", "error"):
             await queue.finish(claim, **{kind: value})
         elif kind == "step":

@@ -44,11 +44,11 @@ class DraftTasks(HandshakeTasks):
 
     def words_of(self, view: TaskView) -> TaskWords:
         """Return the format of a task: the one it was created in, if this wire has it."""
-        return first_form if view.form == FIRST_FORM else _TTL_WORDS
+        return first_form if _is_first_form(view) else _TTL_WORDS
 
     def described(self, view: TaskView) -> dict[str, Any]:
         """Return a task as the answer to a request about it. The first form also links the answer to the task."""
-        return first_form.answer(view) if view.form == FIRST_FORM else super().described(view)
+        return first_form.answer(view) if _is_first_form(view) else super().described(view)
 
     async def result(self, incoming: Incoming) -> Reply:
         """Answer `tasks/result`: immediately for a task of the first form, otherwise when it ends or asks a question.
@@ -58,7 +58,7 @@ class DraftTasks(HandshakeTasks):
             Overloaded: this replica shuts down, or the token has expired; another request can reach the task.
         """
         view = await self._find(incoming)
-        if view.form != FIRST_FORM:
+        if not _is_first_form(view):
             last = read_last_seq_nr(incoming.request.params)
             if last is not None:
                 return incoming.answered(await self._segments_after(last, view, incoming.caller))
@@ -91,7 +91,7 @@ class DraftTasks(HandshakeTasks):
             RpcError: see `get`.
         """
         view = await self._find(incoming)
-        chosen = view.form == FIRST_FORM
+        chosen = _is_first_form(view)
         await self._access.delete(view.task_id, incoming.caller, incoming.request.method, chosen=chosen)
         return incoming.answered(self.words_of(view).related(view.task_id))
 
@@ -153,9 +153,14 @@ class DraftTasks(HandshakeTasks):
         Raises:
             RpcError: the task ended with this error, or has no result yet.
         """
-        if view.phase is Phase.WAITING and view.form != FIRST_FORM:
+        if view.phase is Phase.WAITING and not _is_first_form(view):
             return ttl_form.asking(view)
         return self.words_of(view).final_result(view)
+
+
+def _is_first_form(view: TaskView) -> bool:
+    """Return whether a task is of the first form. If its record does not say so, its retention does."""
+    return view.form == FIRST_FORM if view.form else view.kept_ms is not None
 
 
 def _has_outcome(view: TaskView) -> bool:

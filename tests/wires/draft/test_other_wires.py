@@ -25,7 +25,7 @@ from tests.wires.draft.first_form import (
 )
 from tests.wires.draft.messages import RELATED_TASK, accept
 from tests.wires.draft.transport import RpcError
-from tests.wires.draft.under_way import idle, under_way, unreadable
+from tests.wires.draft.under_way import damaged, idle, under_way, unreadable
 from tests.wires.legacy.speaking import LEGACY, asked, speak
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
@@ -297,6 +297,47 @@ async def test_a_task_is_read_on_every_wire(
         assert error["message"] == "Cannot retrieve result: Task status is 'failed', not 'completed'"
     else:
         assert error == {"code": -32000, "message": "Tool execution failed: API rate limit exceeded"}
+
+
+DAMAGE: Final = (
+    ("about", "{"),
+    ("about", None),
+    ("about", '{"v": 99}'),
+    ("phase", "paused"),
+    ("phase", None),
+    ("created", "x"),
+    ("updated", "9" * 15),
+    ("expires", "-1"),
+    ("generation", None),
+    ("ended", "x"),
+)
+"""What makes the record of a task that has ended unreadable: another value of a field, or none."""
+
+
+async def test_a_damaged_record_is_shown_on_every_wire_and_leaves_other_tasks_alone(
+    redis: Server, user: DraftClient, name: str, sides: Sides
+) -> None:
+    made, read = sides.made, sides.read
+    task_id = await made.create("say", call=name)
+    await ended(user, task_id)
+    other = await made.create("ask", call=name, kinds=["form"])
+    await poll(user, other, "input_required")
+    for field, value in DAMAGE:
+        with damaged(redis, task_id, field, value):
+            shown = {task_id: TOLD[sides.words]["unreadable"], other: "input_required"}
+            assert {each: await read.status(each) for each in shown} == shown, field
+            if isinstance(read, Draft):
+                assert {task["taskId"]: task["status"] for task in await read.client.all_tasks()} == shown, field
+            error = await read.outcome(task_id)
+            if sides.words == "first form":
+                assert error["message"] == "Cannot retrieve result: Task status is 'unknown', not 'completed'", field
+            else:
+                assert error == {"code": -32603, "message": "The task cannot be read"}, field
+            if read is not made and isinstance(read, Draft):
+                assert set(await read.questions(other)) == {"form"}
+    assert await read.status(task_id) == TOLD[sides.words]["result"]
+    await made.answer(other, "form", name="Ada")
+    await poll(user, other, "completed")
 
 
 async def test_a_task_is_answered_on_every_wire(user: DraftClient, name: str, sides: Sides) -> None:

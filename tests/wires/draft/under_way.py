@@ -117,18 +117,28 @@ def idle(worker: Worker) -> Iterator[None]:
 @contextlib.contextmanager
 def unreadable(server: Server, task_id: str) -> Iterator[None]:
     """Let what is sealed in the tasks of an id not open while the context is open, as if its key had gone too early."""
+    with damaged(server, task_id, "capabilities", "s1.nothing"):
+        yield
+
+
+@contextlib.contextmanager
+def damaged(server: Server, task_id: str, field: str, value: str | None) -> Iterator[None]:
+    """Let a field of the tasks of an id have another value, or be missing, while the context is open."""
     with redis.Redis.from_url(server.url) as store:
         names = [name for name in store.scan_iter("*:task:*", count=1000) if name.endswith(f":{task_id}".encode())]
-        sealed = {name: store.hget(name, "capabilities") for name in names}
-        kept = {name: value for name, value in sealed.items() if value is not None}
+        before = {name: store.hget(name, field) for name in names}
+        kept = {name: whole for name, whole in before.items() if whole is not None}
         assert kept
         for name in kept:
-            store.hset(name, "capabilities", "s1.nothing")
+            if value is None:
+                store.hdel(name, field)
+            else:
+                store.hset(name, field, value)
         try:
             yield
         finally:
-            for name, value in kept.items():
-                store.hset(name, "capabilities", value)
+            for name, whole in kept.items():
+                store.hset(name, field, whole)
 
 
 @contextlib.contextmanager

@@ -225,3 +225,29 @@ async def test_a_hint_without_news_sends_nothing(world: World, monkeypatch: pyte
     async with listening(world, task_id) as stream:
         await acknowledged(stream)
         assert [(await stream.task())["status"] for _ in range(2)] == ["working", "cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("phase", "paused"), ("about", "{"), ("about", '{"v": 99}'), ("expires", "1"), ("updated", "x")],
+)
+async def test_a_task_that_cannot_be_read_fails_on_its_own(
+    world: World, server: Server, field: str, value: str
+) -> None:
+    task_id, other = await world.start("two_questions"), await world.start("two_questions")
+    names = server.ask("KEYS", f"*:task:*:{task_id}")
+    assert isinstance(names, list)
+    whole = server.ask("HGET", names[0], field)
+    assert isinstance(whole, bytes)
+    server.ask("HSET", names[0], field, value)
+    async with listening(world, task_id, other) as stream:
+        assert await acknowledged(stream) == {"taskIds": [task_id, other]}
+        told = {task["taskId"]: task["status"] for task in [await stream.task(), await stream.task()]}
+        assert told == {task_id: "failed", other: "working"}
+        await world.work()
+        assert (await stream.task())["taskId"] == other
+        server.ask("HSET", names[0], field, whole.decode())
+        await world.request("tasks/cancel", {"taskId": task_id})
+        said = [await stream.task()]
+        while said[-1]["taskId"] != task_id or said[-1]["status"] != "cancelled":
+            said.append(await stream.task())
