@@ -7,7 +7,6 @@ from typing import Any
 
 from gateway.authoring.parts import Part
 from gateway.authoring.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
-from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 
@@ -49,7 +48,7 @@ def relayed_resource(upstream: str, uri: str, **options: Any) -> RelayedResource
     """Return a resource of an upstream, or a template of resources."""
     if "{" in uri:
         entry = {"name": uri, "uriTemplate": uri}
-        return RelayedResource(EchoRelay(upstream), entry, template=UriTemplate(uri), **options)
+        return RelayedResource(EchoRelay(upstream), entry, **options)
     return RelayedResource(EchoRelay(upstream), {"name": uri, "uri": uri}, **options)
 
 

@@ -30,7 +30,10 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.server import Introduction, two_introductions
 from gateway.authoring.tools import Tool
-from gateway.errors import ConfigurationError
+from gateway.authoring.uri_templates import UriTemplate, is_template
+from gateway.errors import AuthoringError, ConfigurationError
+from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
+from gateway.protocol.uris.templates import ForeignTemplate
 
 ServedT = TypeVar("ServedT", bound=Served)
 
@@ -74,6 +77,8 @@ class Registry:
         _refuse_hidden([entry for entry in found if isinstance(entry, Served)])
         local = Part(LOCAL, "", self.tools, self.prompts, self.resources, self.templates)
         self.shares: tuple[Share, ...] = (Share.of(local, {kind: {} for kind in KINDS}),)
+        self._resources_by_form = _by_form(self.resources)
+        self._templates = [(each, _canonical(each.template)) for each in self.templates.values() if each.template]
         self._arrange(())
 
     def arranged(self, parts: Iterable[Part]) -> Registry:
@@ -215,30 +220,60 @@ class Registry:
     def find_resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """Return the resource that serves `uri`, with the values of its template's variables, or None.
 
-        An exact URI takes precedence over templates. Local templates come first, in registration order, followed by
-        those of the upstream whose prefix the URI has. At last that upstream is asked for a relay.
+        An exact URI takes precedence over templates, and what is local over upstreams. Both are compared in canonical
+        form, so that no other spelling of a URI leads to another entry, with other scopes. At last the upstream whose
+        prefix the URI has is asked for a relay.
         """
+        if len(uri) > MAX_URI_CHARACTERS:
+            return None
         exact = self.resources.get(uri)
         if exact is not None:
             return exact, {}
-        found = _matching(self.shares[0], uri)
+        found = self._find_local(uri)
         if found is not None or not self._by_prefix:
             return found
+        relay = self._find_by_uri("resources", uri)
+        return (relay, {}) if relay is not None else None
+
+    def find_template(self, uri: str) -> Resource | None:
+        """Return the template or resource with this URI as its list has it, else the relay of an upstream for it."""
+        if len(uri) > MAX_URI_CHARACTERS:
+            return None
+        listed = self.templates.get(uri) or self.resources.get(uri)
+        return listed or self._find_by_uri("templates" if is_template(uri) else "resources", uri)
+
+    def _find_local(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        """Return the local resource for a URI that is not written as any resource's."""
+        if not self._resources_by_form and not self._templates:
+            return None
+        try:
+            form = canonical(uri)
+        except NotCanonical:
+            return None
+        exact = self._resources_by_form.get(form)
+        if exact is not None:
+            return exact, {}
+        for candidate, template in self._templates:
+            values = template.match(form)
+            if values is not None:
+                return candidate, values
+        return None
+
+    def _find_by_uri(self, kind: Kind, uri: str) -> Resource | None:
+        """Ask the upstream to which the prefix of a URI or template belongs."""
         share, own = self._owner(uri)
         if share is None:
             return None
-        exact = self.resources.get(own)
-        if exact is not None:
-            return exact, {}
-        found = _matching(share, own)
-        if found is not None or share.part.finder is None:
-            return found
-        relay = share.part.finder.find("resources", own)
-        return (relay, {}) if isinstance(relay, Resource) else None
+        exact = self.templates.get(own) if kind == "templates" else self.resources.get(own)
+        if exact is not None or share.part.finder is None:
+            return exact
+        relay = share.part.finder.find(kind, own)
+        return relay if isinstance(relay, Resource) else None
 
     def own_uri(self, uri: str) -> str:
-        """Return a URI as its part spells it: clients may write the prefix in capital letters."""
-        return uri if uri in self.resources else self._owner(uri)[1]
+        """Return a URI as changes of its resource are announced: clients may spell it in another way."""
+        found = self.find_resource(uri)
+        return uri if found is None or found[0].template is not None else found[0].uri
 
     def _owner(self, uri: str) -> tuple[Share | None, str]:
         """Return what is served of the part to which the prefix of a URI belongs, and the URI as that part spells it.
@@ -274,14 +309,22 @@ class Registry:
         return self._completers.get((id(target), argument))
 
 
-def _matching(share: Share, uri: str) -> tuple[Resource, dict[str, str]] | None:
-    """Return the first template of a part that matches a URI, with the values of its variables."""
-    for candidate in share.entries("templates").values():
-        if isinstance(candidate, Resource) and candidate.template is not None:
-            values = candidate.template.match(uri)
-            if values is not None:
-                return candidate, values
-    return None
+def _by_form(resources: Mapping[str, Resource]) -> dict[str, Resource]:
+    """Return resources by the canonical form of their URI: one that is written so, else the first one."""
+    found: dict[str, Resource] = {}
+    for uri, resource in resources.items():
+        form = canonical_listed(uri)
+        if form is not None and (form not in found or form == uri):
+            found[form] = resource
+    return found
+
+
+def _canonical(template: UriTemplate) -> UriTemplate:
+    """Return a template for the canonical form of its URIs; itself if it has none."""
+    try:
+        return UriTemplate(ForeignTemplate(template.text).canonical or template.text)
+    except AuthoringError:
+        return template
 
 
 def _instructions(part: Part) -> str:

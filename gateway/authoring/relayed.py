@@ -18,7 +18,6 @@ from gateway.authoring.resources import CacheScope, Resource
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.authoring.served import Served
 from gateway.authoring.tools import DEFAULT_ATTEMPTS, TaskStart, TaskSupport, Tool
-from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.forwarded import forwarded
 from gateway.engine.journal import Journal
 from gateway.engine.questions import ELICIT, InvalidAnswer, Question
@@ -244,7 +243,6 @@ class RelayedResource(Relayed, Resource):
     Args:
         relay: runs the legs.
         entry: the list entry, with the `uri` or `uriTemplate` that clients use.
-        template: matches URIs, None for a resource or for a template that cannot be matched here.
         listed: whether a list has it.
         scopes: the scopes that a caller's token needs.
         ttl_ms: how long clients may cache the content, in milliseconds.
@@ -260,7 +258,6 @@ class RelayedResource(Relayed, Resource):
         relay: Relay,
         entry: Mapping[str, Any],
         *,
-        template: UriTemplate | None = None,
         listed: bool = True,
         scopes: Iterable[str] = (),
         ttl_ms: int = 0,
@@ -271,7 +268,7 @@ class RelayedResource(Relayed, Resource):
         uri: str = entry["uriTemplate"] if "uriTemplate" in entry else entry["uri"]
         self._take(relay, {"name": uri, **entry}, listed=listed, scopes=scopes, state_ttl_seconds=state_ttl_seconds)
         self._entry = entry
-        self.uri, self.template = uri, template
+        self.uri, self.template = uri, None  # the part finds the relay for a URI that a template makes
         self.mime_type, self.size, self.annotations = entry.get("mimeType"), entry.get("size"), entry.get("annotations")
         self.ttl_ms, self.cache, self.announces_changes = ttl_ms, cache, announces_changes
 

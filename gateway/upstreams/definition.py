@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
-from gateway.protocol.upstream.uris import resolved, spellings
+from gateway.protocol.uris.globs import globs_of_uris, tells_uris_apart
+from gateway.protocol.uris.readings import inner_reading, readings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
 
@@ -152,6 +153,7 @@ class Definition:
         url: the address of its MCP endpoint, as the operator wrote it.
         headers: header fields to send with every request, in the order of the file.
         tools, prompts, resources: what is served. Resources and templates are matched by URI.
+        unlisted: whether to serve resources that are not listed; None decides by `judges_resources`.
         era: how tools are called, by glob.
         scope: who shares a connection, a list and a credential.
         ask: what happens when a tool asks its user something in a session, by glob.
@@ -171,6 +173,7 @@ class Definition:
         tls: certificates.
         proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
         identity: a digest of transport, address and kind of credential. A call cannot continue at another identity.
+        judges_resources: whether some URIs may be served and others not, or need other scopes.
     """
 
     name: str
@@ -181,6 +184,7 @@ class Definition:
     tools: Choice = Choice()
     prompts: Choice = Choice()
     resources: Choice = Choice()
+    unlisted: bool | None = None
     era: ByGlob[Era] = ByGlob("auto")
     scope: Scope = "shared"
     ask: ByGlob[Ask] = ByGlob("hold")
@@ -200,12 +204,18 @@ class Definition:
     tls: Tls = Tls()
     proxy: str | None = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)
+    judges_resources: bool = field(init=False, repr=False, compare=False)
+    _is_same_for_all: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compute the identity."""
+        """Compute the identity, and whether the rules say the same of all resources."""
         parts = (self.transport, self.url, self.credentials.kind)
         text = "".join(f"{len(part)}:{part}" for part in parts)
         object.__setattr__(self, "identity", hashlib.sha256(text.encode()).digest()[:IDENTITY_BYTES])
+        globs = (*self.resources.deny, *(glob for glob, _ in self.scopes.globs))
+        is_limited = all(glob.strip("*") for glob in self.resources.allow)
+        object.__setattr__(self, "judges_resources", is_limited or any(map(tells_uris_apart, globs)))
+        object.__setattr__(self, "_is_same_for_all", not is_limited and not any(glob.strip("*") for glob in globs))
 
     @property
     def place(self) -> str:
@@ -221,19 +231,30 @@ class Definition:
         """Return whether a tool, by the upstream's own name, may be listed and called. Sessions are not served."""
         return self.tools.takes(name) and self.era.of(name) != "session"
 
-    def serves_resource(self, uri: str) -> bool:
-        """Return whether a resource, by the upstream's own URI or template, may be listed and read.
+    @property
+    def serves_unlisted(self) -> bool:
+        """Whether resources are served that the upstream does not list, and that no template of it matches."""
+        return not self.judges_resources if self.unlisted is None else self.unlisted
 
-        `deny` wins, however the URI is spelled. Dot segments do not lead out of what `allow` says.
+    def serves_resource(self, uri: str | None) -> bool:
+        """Return whether a resource or template may be listed and read, by its canonical form; None if it has none.
+
+        `deny` wins, whatever a server may read in the URI. Dot segments do not lead out of what `allow` says.
         """
-        allow, deny = self.resources.allow, self.resources.deny
-        if not _matches(allow, uri) or not _matches(allow, resolved(uri)):
+        if self._is_same_for_all:
+            return self.resources.takes("")
+        if uri is None:
             return False
-        return not any(_matches(deny, spelling) for spelling in spellings(uri))
+        allowed = all(_matches_uri(self.resources.allow, text) for text in {uri, inner_reading(uri)})
+        return allowed and not any(_matches_uri(self.resources.deny, text) for text in readings(uri))
 
-    def scopes_of_resource(self, uri: str) -> frozenset[str]:
-        """Return the scopes of every glob that matches a spelling of a URI."""
-        return frozenset().union(*(self.scopes.of(spelling) for spelling in spellings(uri)))
+    def scopes_of_resource(self, uri: str | None) -> frozenset[str]:
+        """Return the scopes of every glob that matches what a server may read in a URI, by its canonical form."""
+        texts = ("",) if uri is None or self._is_same_for_all else readings(uri)
+        globs = self.scopes.globs
+        return frozenset().union(
+            *(scopes for glob, scopes in globs if any(_matches_uri((glob,), text) for text in texts))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +289,7 @@ class UpstreamFile:
 
 def _matches(globs: Iterable[str], name: str) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _matches_uri(globs: Iterable[str], uri: str) -> bool:
+    return any(_matches(globs_of_uris(glob), uri) for glob in globs)

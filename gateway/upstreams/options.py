@@ -213,10 +213,10 @@ def read_texts(value: object, place: Place, valid: Callable[[str], object], use:
     return tuple(found)
 
 
-def read_served(value: object, place: Place) -> Choice:
-    """Return which names are served."""
+def read_served(value: object, place: Place, others: Sequence[str] = ()) -> Choice:
+    """Return which names are served. The object may have these other keys."""
     values = read_object(value, place)
-    refuse_unknown(values, ("allow", "deny"), place)
+    refuse_unknown(values, ("allow", "deny", *others), place)
     globs = {
         key: read_texts(values[key], place.inside(key), _GLOB.fullmatch, 'globs, such as ["search_*"]')
         for key in ("allow", "deny")

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
 from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
-from gateway.errors import GatewayError, InternalError
+from gateway.authoring.uri_templates import is_template
+from gateway.errors import GatewayError, InternalError, ResourceNotFound
 from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
-from gateway.protocol.upstream.uris import own_uri, upstream_uri
+from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.known import URI_KINDS, Known, KnownEntries, canonical_asked, judged_of
 from gateway.upstreams.listing import Discovered, Entries, Listed
 from gateway.upstreams.pins import differs
 from gateway.upstreams.ports import UpstreamTelemetry
@@ -52,30 +55,14 @@ _SINGULAR: Final[Mapping[Kind, str]] = {
     "templates": "template",
 }
 _TASKS: Final[Mapping[TaskMode, TaskSupport]] = {"never": "forbidden", "optional": "optional", "required": "required"}
+FIRST_LISTING_SECONDS: Final = 10.0
+"""How long a call waits for the first listing, if it cannot be judged without."""
+
 CHANGING: Final = ("tools", "prompts", "resources")
 """The lists whose changes are announced. Templates belong to the resources."""
 
 _SHOWN: Final = 5
 """How many of the entries that are left out one line of the log names."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """An entry that is served.
-
-    Attributes:
-        raw: the entry as the upstream listed it.
-        own: the upstream's own name or URI.
-        served: its relay.
-    """
-
-    raw: Any
-    own: str
-    served: Served
-
-
-_Entries: TypeAlias = dict[tuple[Kind, str], _Known]
-"""The served entries, by list and exposed name."""
 
 
 @dataclass(slots=True)
@@ -109,7 +96,8 @@ class PartMaker:
         self._client = client
         self._relay = relay
         self._telemetry = telemetry
-        self._known = _Entries()
+        self._known = KnownEntries()
+        self._ready: Ready | None = None
         self._discovered = Discovered()
         self.revision = 0
         self._lists = (
@@ -118,6 +106,7 @@ class PartMaker:
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
+        self._ready = ready
         return Part(
             self._definition.name,
             self._definition.prefix,
@@ -132,10 +121,10 @@ class PartMaker:
     async def listed(self, listed: Listed, watcher: Watcher | None) -> Part:
         """Return the part of an upstream with these lists; if they depend on the caller, they are empty here."""
         self._discovered = listed.discovered
-        before, known = self._known, _Entries()
+        before, known = self._known, KnownEntries()
         lists = {kind: await self._read(kind, listed.lists[kind], before, known) for kind in KINDS}
         if self._lists is None:
-            self._known = known
+            self._known, self._ready = known, None
         self._report(lists)
         for _ in range(listed.repeated):
             self._telemetry.dropped(self._definition.name, "collision")
@@ -163,8 +152,7 @@ class PartMaker:
     async def entries(self, kind: Kind, raw: Entries) -> Mapping[str, Served]:
         """Return what one caller may see of a list, by exposed name."""
         found = await self._read(kind, raw, self._known, self._known)
-        while len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+        self._known.keep(MAX_KNOWN)
         return found.served
 
     def exposed_uri(self, uri: str) -> str:
@@ -177,18 +165,81 @@ class PartMaker:
 
     def find(self, kind: Kind, name: str, /) -> Served | None:
         """Return the relay for an exposed name or URI that no list has, or None if it may not be called."""
-        known = self._known.get((kind, name))
+        known = self._known.get(kind, name)
         if known is not None:
             return known.served
+        if kind in ("resources", "templates"):
+            return self._find_by_uri(kind, name)
         if self._definition.pin == "refuse" and kind == "tools":
             return None  # a tool that the lock file does not have counts as changed
-        own = self._own(kind, name)
+        own = upstream_name(self._definition.prefix, name)
         if own is None or not self._serves(kind, own):
             return None
-        learn = (
-            functools.partial(self._learn, kind, name, own) if kind in ("tools", "prompts") and self._lists else None
-        )
-        return self._relayed(Entry(kind, own, name, {IDENTITY[kind]: name}), listed=False, learn=learn)
+        learn = functools.partial(self._learn, kind, name, own) if self._lists else None
+        return self._relayed(Entry(kind, own, name, {IDENTITY[kind]: name}), own, listed=False, learn=learn)
+
+    def _find_by_uri(self, kind: Kind, exposed: str) -> Served | None:
+        """Return the relay for a URI or template that no list has as it is written.
+
+        What is judged is its canonical form, and that is sent. If the upstream lists it in another form, that is sent.
+        """
+        own = self.upstream_uri(exposed)
+        uri = None if own is None else canonical_asked(kind, own)
+        if uri is None or not self._serves(kind, uri):
+            return None
+        known = self._known.like(kind, uri)
+        if known is not None:
+            return known.served
+        text = self._sent(kind, uri)
+        is_unread = self._lists is not None or self._is_pending
+        if text is None and not is_unread:
+            return None
+        sent = text or uri
+        exposed = self.exposed_uri(sent) if kind == "resources" else own_template(self._definition.prefix, sent)
+        learn = functools.partial(self._learn_uri, uri) if is_unread else None
+        return self._relayed(Entry(kind, sent, exposed, {IDENTITY[kind]: exposed}), uri, listed=False, learn=learn)
+
+    @property
+    def _is_pending(self) -> bool:
+        """Whether the lists, which are the same for all callers, have never been read."""
+        return self._lists is None and self._ready is not None
+
+    def _sent(self, kind: Kind, uri: str) -> str | None:
+        """Return the text to send for a URI or template in canonical form; None if it would have to be listed."""
+        known = self._known.like(kind, uri)
+        if known is not None:
+            return known.own
+        made = self._known.made(uri) if kind == "resources" else None
+        return uri if made is None and self._definition.serves_unlisted else made
+
+    async def _learn_uri(self, uri: str, requester: Requester) -> Learned:
+        """Return how the upstream writes a URI in canonical form, which this process may not have read yet.
+
+        Raises:
+            ResourceNotFound: the upstream does not list it, and only listed resources are served.
+            UpstreamFailure: the lists cannot be read.
+        """
+        await self._read_uris(requester)
+        text = self._sent("resources", uri)
+        if text is None:
+            raise ResourceNotFound(self.exposed_uri(uri))
+        return Learned(text, (), repeatable=False, same_rules=True)
+
+    async def _read_uris(self, requester: Requester) -> None:
+        """Make sure that this process has read what a caller may see.
+
+        Raises:
+            UpstreamFailure: that is not possible now, and only listed resources are served.
+        """
+        if self._lists is not None:
+            for kind in URI_KINDS:
+                await self._lists.entries(kind, requester)
+        elif self._ready is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_LISTING_SECONDS):
+                    await self._ready.wait()
+            if self._is_pending and not self._definition.serves_unlisted:
+                raise UpstreamFailure(self._definition.name, Reason.UNREACHABLE, sent=False, detail="never listed")
 
     async def _learn(self, kind: Kind, exposed: str, guessed: str, requester: Requester) -> Learned | None:
         """Return what a name is that only the list of its caller has: this process may not have read that one yet.
@@ -204,7 +255,7 @@ class PartMaker:
             await self._lists.entries(kind, requester)
         except GatewayError:
             return None  # the call itself will say why
-        known = self._known.get((kind, exposed))
+        known = self._known.get(kind, exposed)
         if known is None:
             return None
         same_rules = self._rules(kind, known.own) == self._rules(kind, guessed)
@@ -232,13 +283,13 @@ class PartMaker:
         Raises:
             RpcError: the upstream refuses, or cannot be asked now.
         """
-        reference = self._reference(kind, target)
-        if reference is None:
-            return None
-        params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
+        params: dict[str, Any] = {"argument": {"name": argument, "value": value}}
         if context:
             params["context"] = {"arguments": dict(context)}
         try:
+            params["ref"] = await self._reference(kind, target, requester)
+            if params["ref"] is None:
+                return None
             result = await self._client.request(
                 "completion/complete",
                 params,
@@ -264,31 +315,37 @@ class PartMaker:
             kept["hasMore"] = len(values) > MAX_COMPLETIONS or said["hasMore"]
         return kept
 
-    def _reference(self, kind: Literal["prompt", "resource"], target: str) -> dict[str, str] | None:
-        """Return what the upstream calls the target of a completion."""
-        if kind == "prompt":
-            own = self._own("prompts", target)
-            return {"type": "ref/prompt", "name": own} if own and self._serves("prompts", own) else None
-        own = self._own("templates", target)
-        return {"type": "ref/resource", "uri": own} if own and self._serves("templates", own) else None
+    async def _reference(
+        self, kind: Literal["prompt", "resource"], target: str, requester: Requester
+    ) -> dict[str, str] | None:
+        """Return what the upstream calls the target of a completion, None if it is not served."""
+        if kind == "resource":
+            uri = await self._completed_uri(target, requester)
+            return None if uri is None else {"type": "ref/resource", "uri": uri}
+        known = self._known.get("prompts", target)
+        own = upstream_name(self._definition.prefix, target) if known is None else known.own
+        return {"type": "ref/prompt", "name": own} if own and self._serves("prompts", own) else None
 
-    def _own(self, kind: Kind, exposed: str) -> str | None:
-        """Return the upstream's own name or URI for an exposed one; None if it belongs to another upstream."""
-        known = self._known.get((kind, exposed))
+    async def _completed_uri(self, target: str, requester: Requester) -> str | None:
+        known = self._known.get("templates", target) or self._known.get("resources", target)
         if known is not None:
             return known.own
-        if kind in ("tools", "prompts"):
-            return upstream_name(self._definition.prefix, exposed)
-        return self.upstream_uri(exposed)
+        kind: Kind = "templates" if is_template(target) else "resources"
+        own = self.upstream_uri(target)
+        uri = None if own is None else canonical_asked(kind, own)
+        if uri is None or not self._serves(kind, uri):
+            return None
+        await self._read_uris(requester)
+        return self._sent(kind, uri)
 
-    def _serves(self, kind: Kind, own: str) -> bool:
-        if kind == "tools":
-            return self._definition.serves_tool(own)
-        if kind == "prompts":
-            return self._definition.prompts.takes(own)
-        return self._definition.serves_resource(own)
+    def _serves(self, kind: Kind, own: str | None) -> bool:
+        """Return whether an entry may be served, by the upstream's own name, or by the canonical form of a URI."""
+        if kind in URI_KINDS:
+            return self._definition.serves_resource(own)
+        assert own is not None  # noqa: S101 - only URIs may lack a canonical form
+        return self._definition.serves_tool(own) if kind == "tools" else self._definition.prompts.takes(own)
 
-    async def _read(self, kind: Kind, raw: Entries, before: _Entries, known: _Entries) -> _Found:
+    async def _read(self, kind: Kind, raw: Entries, before: KnownEntries, known: KnownEntries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
         found, definition = _Found(), self._definition
         for position, each in enumerate(raw):
@@ -298,31 +355,35 @@ class PartMaker:
             if isinstance(entry, Dropped):
                 found.left_out.append(f"{entry.name!r} {entry.reason}")
                 continue
-            if not self._serves(kind, entry.own):
+            earlier = before.get(kind, entry.exposed)
+            if earlier is not None and earlier.raw != each:
+                earlier = None
+            judged, template = judged_of(kind, entry.own) if earlier is None else (earlier.judged, earlier.template)
+            if not self._serves(kind, judged):
                 continue
             if oversteps(each):
                 self._telemetry.dropped(definition.name, "meta")
             if kind == "tools" and _has_changed(definition, each):
                 found.changed.append(entry.own)
                 if definition.pin == "refuse":
-                    known.pop((kind, entry.exposed), None)  # an earlier list of a caller may have had it unchanged
+                    known.remove(kind, entry.exposed)  # an earlier list of a caller may have had it unchanged
                     continue
             if entry.exposed in found.served:
                 found.left_out.append(f"{entry.own!r} has the same name as another one")
                 continue
-            earlier = before.get((kind, entry.exposed))
-            if earlier is None or earlier.raw != each:
-                earlier = _Known(each, entry.own, self._relayed(entry, listed=True))
-            known[kind, entry.exposed] = earlier
+            if earlier is None:
+                served = self._relayed(entry, judged, listed=True)
+                earlier = Known(each, entry.own, judged, template, served)
+            known.add(kind, entry.exposed, earlier)
             found.served[entry.exposed] = earlier.served
         return found
 
-    def _relayed(self, entry: Entry, *, listed: bool, learn: Learn | None = None) -> Served:
-        """Return the relay of an entry."""
+    def _relayed(self, entry: Entry, judged: str | None, *, listed: bool, learn: Learn | None = None) -> Served:
+        """Return the relay of an entry, whose rules are those of its own name, or of a URI's canonical form."""
         definition, own = self._definition, entry.own
         relay = self._relay.of(entry, learn)
-        is_named = entry.kind in ("tools", "prompts")
-        scopes = definition.scopes.of(own) if is_named else definition.scopes_of_resource(own)
+        is_uri = entry.kind in URI_KINDS
+        scopes = definition.scopes_of_resource(judged) if is_uri else definition.scopes.of(own)
         if entry.kind == "tools":
             rule = definition.task.of(own)
             return RelayedTool(
@@ -335,7 +396,7 @@ class PartMaker:
             )
         if entry.kind == "prompts":
             return RelayedPrompt(relay, entry.entry, listed=listed, scopes=scopes)
-        # Templates match nothing here: `find` decides by the whole URI what is served and which scopes it needs.
+        # Templates match nothing in the registry: `find` decides by the whole URI what is served, and for which scopes.
         return RelayedResource(
             relay,
             entry.entry,

@@ -327,7 +327,8 @@ class _EntryReader:
             headers=headers or (),
             tools=read_served(self._options.get("tools"), self._at.inside("tools")),
             prompts=read_served(self._options.get("prompts"), self._at.inside("prompts")),
-            resources=read_served(self._options.get("resources"), self._at.inside("resources")),
+            resources=read_served(self._options.get("resources"), self._at.inside("resources"), ("unlisted",)),
+            unlisted=self._unlisted(),
             era=self._era(),
             scope=self._scope(credentials),
             ask=self._ask(),
@@ -346,6 +347,11 @@ class _EntryReader:
             tls=self._tls(url or ""),
             proxy=read_proxy(self._options.get("proxy"), self._at.inside("proxy")),
         )
+
+    def _unlisted(self) -> bool | None:
+        resources = self._options.get("resources")
+        value = resources.get("unlisted") if isinstance(resources, dict) else None
+        return None if value is None else read_switch(value, self._at.inside("resources.unlisted"))
 
     def _prefix(self) -> str:
         prefix = _prefix_of(self._name, self._values)

@@ -44,7 +44,6 @@ from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import RELAYED, mirrored
 from gateway.protocol.upstream.results import Misshapen, rewrite_result
-from gateway.protocol.upstream.uris import upstream_uri
 from gateway.runtime.sources import Clock
 from gateway.upstreams import texts
 from gateway.upstreams.callers import caller_of
@@ -84,10 +83,10 @@ _LOGGED_CHARACTERS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """An entry of a caller's list, whose name no list had before.
+    """An entry of a list, whose name or URI no list had before.
 
     Attributes:
-        own: the upstream's own name.
+        own: the upstream's own name or URI.
         param_headers: the arguments that are repeated in headers.
         repeatable: whether the upstream may get a request twice, see `protocol.upstream.entries.is_repeatable`.
         same_rules: whether the call was checked against the rules of this entry.
@@ -100,7 +99,10 @@ class Learned:
 
 
 Learn: TypeAlias = Callable[[Requester], Coroutine[Any, Any, Learned | None]]
-"""Looks a name up in the list of a caller. Returns None if it has no such name, or cannot be read now."""
+"""Looks a name or URI up in the lists of a caller. Returns None if the upstream should get the guessed one.
+
+It raises what the call then ends with: that a resource is not listed, or that the lists cannot be read.
+"""
 
 Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 
@@ -159,7 +161,7 @@ class EntryRelay:
     Args:
         relay: what it shares with the others of its upstream.
         method: how the upstream is asked for it.
-        own: the upstream's name. Resources are asked for by the URI that the client sends.
+        own: the upstream's name or URI.
         param_headers: the arguments that are repeated in headers.
         repeatable: see `Learned`.
         learn: see `UpstreamRelay.of`.
@@ -193,15 +195,12 @@ class EntryRelay:
         """Return what runs a leg; see `Relayed.bind_relay`.
 
         Raises:
-            ResourceNotFound: no resource of the upstream can have this URI.
             InvalidRequestState: the call began at an upstream that has become another one.
         """
         slot = self._slot(journal, requester)
         if self._method == "resources/read":
-            uri = upstream_uri(self._relay.definition.prefix, target)
-            if uri is None:
-                raise ResourceNotFound(target)
-            return _Leg(self._relay, _Request(self._method, target, uri, {"uri": uri}), requester, slot)
+            read = _Request(self._method, target, self._own, {"uri": self._own})
+            return _Leg(self._relay, read, requester, slot, self._learn)
         request = _Request(self._method, target, self._own, {"name": self._own, "arguments": arguments})
         if slot.own is not None:
             repeatable = self._repeatable and slot.own == self._own
@@ -284,7 +283,9 @@ class _Request:
     repeatable: bool = False
 
     def of(self, own: str, compiled: Sequence[ParamHeader], repeatable: bool) -> _Request:
-        """Return the same call of a tool or prompt that the upstream knows by this name."""
+        """Return the same request for what the upstream knows by this name or URI."""
+        if "uri" in self.params:
+            return replace(self, own=own, params={"uri": own})
         params = {**self.params, "name": own}
         headers = mirrored(compiled, params["arguments"]) if compiled else ()
         return replace(self, own=own, params=params, param_headers=headers, repeatable=repeatable)

@@ -37,6 +37,7 @@ from gateway.protocol.requests import (
     read_resource_read,
 )
 from gateway.protocol.result_format import Words
+from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, problem_of
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.ports import Client
 from gateway.wires.replies import Answered, Reply
@@ -203,7 +204,7 @@ class Methods:
         wanted = read_resource_read(incoming.request.params)
         found = self.registry.find_resource(wanted.uri)
         if found is None:
-            raise ResourceNotFound(wanted.uri)
+            raise _not_found(wanted.uri)
         resource, variables = found
         check_scopes(resource, incoming.caller)
         return await self._call(incoming, resource, (wanted.uri, dict(variables), wanted.continuation))
@@ -268,7 +269,7 @@ class Methods:
             part = registry.part_of(target)
             if part is None or part.completer is None:
                 return None
-            name = wanted.target if wanted.kind == "prompt" else registry.own_uri(wanted.target)
+            name = target.uri if isinstance(target, Resource) else wanted.target
             requester = _requester(incoming)
             return await part.completer.complete(
                 wanted.kind, name, wanted.argument, wanted.value, wanted.context, requester
@@ -290,13 +291,18 @@ def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt |
     if wanted.kind == "prompt":
         target = registry.find_prompt(name)
     else:
-        target = registry.templates.get(name) or registry.resources.get(name)
-        found = registry.find_resource(name) if target is None else None
-        if found is not None and found[0].upstream:
-            target = found[0]
+        target = registry.find_template(name)
+        if len(name) > MAX_URI_CHARACTERS:
+            raise InvalidParams(f"params.ref.uri has {len(name)} characters; the limit is {MAX_URI_CHARACTERS}")
     if target is None:
         raise InvalidParams(f"Unknown {wanted.kind}: {name}")
     return target
+
+
+def _not_found(uri: str) -> InvalidParams:
+    """Return the error for a URI that nothing serves. It says what is wrong with one that has no canonical form."""
+    problem = problem_of(uri)
+    return ResourceNotFound(uri) if problem is None else InvalidParams(f"params.uri {problem}")
 
 
 def _requester(incoming: Incoming) -> Requester:

@@ -139,15 +139,14 @@ def found_by(registry: Registry, uri: str) -> tuple[str, str] | None:
     return None if found is None else (found[0].upstream, found[0].uri)
 
 
-def test_a_uri_is_found_by_its_list_then_by_a_template_then_by_the_finder_of_its_prefix() -> None:
+def test_a_uri_is_found_by_its_list_then_by_a_local_template_then_by_the_finder_of_its_prefix() -> None:
     one = part("one", ["a"], finder=Unlisted("one"))
     registry = local("a").arranged([one, part("two", ["a"])])
     assert found_by(registry, "docs://a") == ("", "docs://a")
     assert found_by(registry, "docs-a://x") == ("", "docs-a://{name}")
     assert found_by(registry, "one+docs://a") == ("one", "one+docs://a")
-    assert found_by(registry, "one+docs-a://x") == ("one", "one+docs-a://{name}")
     assert found_by(registry, "one+docs://new") == ("one", "one+docs://new")
-    assert found_by(registry, "two+docs-a://x") == ("two", "two+docs-a://{name}")
+    assert found_by(registry, "two+docs-a://x") is None
     assert found_by(registry, "two+docs://new") is None
     assert found_by(registry, "one+docs://denied") is None
     assert found_by(registry, "three+docs://a") is None
@@ -179,15 +178,6 @@ def test_a_part_without_prefix_serves_every_uri_that_no_other_part_has() -> None
     assert found_by(registry, "docs://a") == ("", "docs://a")
     assert found_by(registry, "one+x://y") == ("one", "one+x://y")
     assert found_by(registry, "file:///x+y") == ("flat", "file:///x+y")
-
-
-def test_a_hidden_template_matches_nothing() -> None:
-    shown, hidden = (relayed_resource(name, "one+docs://{name}") for name in ("flat", "one"))
-    flat = Part("flat", "", templates={shown.uri: shown})
-    registry = local("a").arranged([flat, Part("one", "one", templates={hidden.uri: hidden})])
-    assert list(registry.shares[1].entries("templates")) == []
-    assert found_by(registry, "one+docs://x") == ("one", hidden.uri)
-    assert found_by(registry.arranged(registry.parts[:1]), "one+docs://x") == ("flat", shown.uri)
 
 
 def test_continuing_a_call_needs_the_scopes_of_what_is_served_now() -> None:

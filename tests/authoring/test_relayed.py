@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gateway.authoring.registry import Registry
 from gateway.authoring.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
-from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.protocol.param_headers import InvalidParamHeader
@@ -58,19 +57,15 @@ def test_a_list_entry_stays_as_it_came() -> None:
 
 
 def test_a_relay_is_registered_under_the_name_that_clients_use() -> None:
-    template = RelayedResource(
-        Quiet(), {"uriTemplate": "bugs+file:///{p}", "name": "t"}, template=UriTemplate("bugs+file:///{p}")
-    )
     strange = {"uriTemplate": "bugs+file:///{?q*}", "name": "s"}
     entries = [
         RelayedTool(Quiet(), TOOL),
         RelayedPrompt(Quiet(), {"name": "bugs__p"}),
         RelayedResource(Quiet(), {"uri": "bugs+file:///a", "name": "a"}),
-        template,
+        RelayedResource(Quiet(), {"uriTemplate": "bugs+file:///{p}", "name": "t"}),
     ]
     registry = Registry(entries)
     assert registry.names == {"bugs__find", "bugs__p", "bugs+file:///a", "bugs+file:///{p}"}
-    assert registry.find_resource("bugs+file:///b") == (template, {"p": "b"})
     assert RelayedResource(Quiet(), strange).uri == "bugs+file:///{?q*}"
 
 

@@ -92,8 +92,8 @@ async def test_prompts_resources_and_templates_are_read_under_their_own_names(
         picture = await call("resources/read", {"uri": "REC+file:///picture.png"})
         assert base64.b64decode(picture["contents"][0]["blob"]) == base64.b64decode(PNG)
         item = await call("resources/read", {"uri": "rec+item://a%2Fb?c=ü"})
-        assert item["contents"][0]["text"] == "item a%2Fb?c=ü"
-    assert upstream.of("item://a%2Fb?c=ü", "resources/read")
+        assert item["contents"][0]["text"] == "item a%2Fb?c=%C3%BC"
+    assert upstream.of("item://a%2Fb?c=%C3%BC", "resources/read"), "letters beyond ASCII are percent-encoded"
 
 
 @every_wire

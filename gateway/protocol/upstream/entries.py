@@ -21,7 +21,8 @@ from gateway.protocol.upstream.cleaning import (
     without_surrogates_inside,
 )
 from gateway.protocol.upstream.names import exposed_name
-from gateway.protocol.upstream.uris import MAX_URI_LENGTH, own_template, own_uri
+from gateway.protocol.upstream.uris import own_template, own_uri
+from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 
@@ -119,7 +120,7 @@ def _own(raw: Mapping[str, Any], member: str) -> str:
     own = raw.get(member)
     if not isinstance(own, str) or not own:
         raise _Unusable(f"has no {member}")
-    limit = MAX_NAME_LENGTH if member == "name" else MAX_URI_LENGTH
+    limit = MAX_NAME_LENGTH if member == "name" else MAX_URI_CHARACTERS
     if len(own) > limit:
         raise _Unusable(f"has a {member} of {len(own)} characters; the limit is {limit}")
     return without_surrogates(own)
@@ -220,12 +221,19 @@ def _clean_argument(raw: Any) -> dict[str, Any]:
 
 def _clean_resource(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
     _keep(entry, "size", int)
-    exposed = own_uri(prefix, own)
+    exposed = _readable(own_uri(prefix, own))
     return Entry("resources", own, exposed, {**_named(entry), "uri": exposed})
 
 
+def _readable(exposed: str) -> str:
+    """Return a URI or template if clients can send it back."""
+    if len(exposed) > MAX_URI_CHARACTERS:
+        raise _Unusable(f"has a URI of {len(exposed)} characters with its prefix; the limit is {MAX_URI_CHARACTERS}")
+    return exposed
+
+
 def _clean_template(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
-    exposed = own_template(prefix, own)
+    exposed = _readable(own_template(prefix, own))
     return Entry("templates", own, exposed, {**_named(entry), "uriTemplate": exposed})
 
 

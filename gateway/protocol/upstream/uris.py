@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import quote, unquote, unquote_to_bytes
-
-MAX_URI_LENGTH: Final = 8192
-"""How many characters an upstream's URI may have."""
+from urllib.parse import quote, unquote_to_bytes
 
 _TEXT_SCHEME: Final = "x"
 _APP_SCHEME: Final = "ui://"
@@ -29,9 +26,6 @@ _TEMPLATE: Final = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*):(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2}|\{[^{}]*\})*", re.ASCII
 )
 _EXPRESSION: Final = re.compile(r"(\{[^{}]*\})")
-_SEPARATORS: Final = re.compile(r"[/\\]+")
-_MAX_ENCODINGS: Final = 3
-"""How often a text may be percent-encoded. Some servers decode more than once."""
 _BROKEN_ENCODING: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -81,41 +75,6 @@ def upstream_uri(prefix: str, uri: str) -> str | None:
     if rest[: len(_TEXT_SCHEME) + 1].lower() != f"{_TEXT_SCHEME}:":
         return rest or None
     return _decoded(rest[len(_TEXT_SCHEME) + 1 :])
-
-
-def spellings(uri: str) -> tuple[str, ...]:
-    """Return a URI, and how a server may spell what it stands for: decoded, in lower case, without dot segments.
-
-    A rule that forbids a resource must forbid every spelling of it (RFC 3986 section 6.2.2).
-    """
-    plain = resolved(uri, always=True)
-    return tuple(dict.fromkeys((uri, plain, re.split(r"[?#]", plain, maxsplit=1)[0])))
-
-
-def resolved(uri: str, *, always: bool = False) -> str:
-    """Return a URI without its dot segments; such a URI is also decoded, and has scheme and host in lower case.
-
-    Args:
-        uri: any text.
-        always: whether to do all of this to URIs without dot segments too.
-    """
-    scheme, _, rest = uri.partition(":")
-    for _ in range(_MAX_ENCODINGS):
-        rest = unquote(rest)
-    authority = ""
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
-        authority, rest = "//" + host.lower().removeprefix("localhost"), slash + path
-    segments = _SEPARATORS.split(rest)
-    if not always and "." not in segments and ".." not in segments:
-        return uri
-    kept: list[str] = []
-    for segment in segments:
-        if segment == "..":
-            del kept[max(1, len(kept) - 1) :]
-        elif segment != ".":
-            kept.append(segment)
-    return f"{scheme.lower()}:{authority}{'/'.join(kept)}"
 
 
 def _decoded(text: str) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.protocol.upstream.uris import own_template, own_uri, resolved, spellings, upstream_uri
+from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 
 PREFIXES = st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True)
 URIS = st.from_regex(r"[A-Za-z][A-Za-z0-9+.-]{0,8}:[A-Za-z0-9/?#%:@._~-]{0,30}", fullmatch=True)
@@ -98,33 +98,3 @@ def test_the_expressions_of_a_template_stay_as_they_are() -> None:
     assert own_template("docs", "file:///{+path}{?page,size}") == "docs+file:///{+path}{?page,size}"
     assert own_template("docs", "a b/{+path}") == "docs+x:a%20b%2F{+path}"
     assert own_template("docs", "{scheme}://a") == "docs+x:{scheme}%3A%2F%2Fa"
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "FILE:///secret/key",
-        "file:///%73ecret/key",
-        "file:///%2573ecret/key",
-        "file:///a/../secret/key",
-        "file:///a/%2e%2e/secret/key",
-        "file:///./secret//key",
-        "file://LOCALHOST/secret/key",
-        "file:///../../secret/key",
-        "file:///secret/key?x=1",
-        "file:///secret\\key",
-    ],
-)
-def test_what_a_server_may_read_as_another_uri_is_one_of_its_spellings(uri: str) -> None:
-    assert {uri, "file:///secret/key"} <= set(spellings(uri))
-
-
-@pytest.mark.parametrize("uri", ["file:///a%20b/c", "Memo://A//b", "a.b:..c/d.", "text", "", ":"])
-def test_a_uri_without_dot_segments_is_resolved_already(uri: str) -> None:
-    assert resolved(uri) == uri
-
-
-@given(TEXTS)
-def test_every_text_has_spellings(uri: str) -> None:
-    assert uri in spellings(uri)
-    assert isinstance(resolved(uri), str)

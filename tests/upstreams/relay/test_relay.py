@@ -159,23 +159,17 @@ async def test_a_resource_is_read_by_the_upstreams_uri(replica: Replica, upstrea
     assert len(upstream.of("note://today", "resources/read")) == 1
 
 
-async def test_a_resource_of_a_template_is_read_by_the_uri_that_was_asked_for(replica: Replica) -> None:
-    items = replica.serve("templates", {"uriTemplate": "item://{id}", "name": "items"})
-    result = await Call(items, {"id": "7"}, target="up+item://7").result()
-    assert result["contents"][0]["text"] == "item 7"
+async def test_a_resource_is_read_by_the_text_of_the_upstream_however_a_client_writes_its_uri(replica: Replica) -> None:
+    item = replica.serve("resources", {"uri": "item://7", "name": "item"})
+    result = await Call(item, target="UP+ITEM://%37").result()
+    assert (result["contents"][0]["uri"], result["contents"][0]["text"]) == ("up+item://7", "item 7")
 
 
 async def test_a_resource_that_the_upstream_lacks_is_not_found_under_our_uri(replica: Replica) -> None:
-    items = replica.serve("templates", {"uriTemplate": "item://{id}", "name": "items"})
-    error = await Call(items, target="up+nope://1").error()
+    nothing = replica.serve("resources", {"uri": "nope://1", "name": "nothing"})
+    error = await Call(nothing, target="up+nope://1").error()
     assert isinstance(error, ResourceNotFound)
     assert error.uri == "up+nope://1"
-
-
-async def test_a_uri_of_another_upstream_is_not_found_without_asking(replica: Replica, upstream: Recording) -> None:
-    items = replica.serve("templates", {"uriTemplate": "item://{id}", "name": "items"})
-    assert isinstance(await Call(items, target="down+item://1").error(), ResourceNotFound)
-    assert upstream.calls == []
 
 
 @pytest.mark.parametrize(
