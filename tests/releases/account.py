@@ -51,6 +51,7 @@ class Order:
         early: those that a call may have had when the replica in which it waited was replaced.
         ended_early: calls of this order that ended so → that replica.
         again: how often a request was refused that nothing ran for, and was sent again, as the documentation says.
+        asked: call and question → how often its client was asked.
         answers: when a replica answered, and which.
         problem: what its client noticed and should not have.
         over: whether it has come to its end.
@@ -63,6 +64,7 @@ class Order:
     early: frozenset[str] = frozenset()
     ended_early: dict[str, str] = field(default_factory=dict)
     again: int = 0
+    asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     answers: list[tuple[float, str]] = field(default_factory=list)
     problem: str | None = None
     over: bool = False

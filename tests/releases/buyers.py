@@ -140,19 +140,23 @@ class Buyer:
         if self.patient:
             await self.market.moved()
 
-    @property
-    def answers(self) -> Answers:
-        """The answers to all questions, each given after some thought."""
+    def answers(self, order: Order) -> Answers:
+        """Return the answers to all questions of an order. Each is given once, and after some thought."""
 
-        def thought_over(answer: Mapping[str, Any]) -> Callable[[object], Awaitable[Mapping[str, Any]]]:
+        def to(question: str, answer: Mapping[str, Any]) -> Callable[[object], Awaitable[Mapping[str, Any]]]:
             async def give(_question: object) -> Mapping[str, Any]:
+                order.asked[order.call, question] += 1
+                if (
+                    order.asked[order.call, question] > 1 + order.again
+                ):  # a stream that begins again repeats its question
+                    raise Wrong(f"the question {question} was asked again")
                 await self.think()
                 return answer
 
             return give
 
-        forms = {"name": accept(name=NAME), "size": accept(size=SIZE)}
-        return {key: thought_over(answer) for key, answer in (forms | {"sampling/createMessage": SAMPLED}).items()}
+        answers = {"name": accept(name=NAME), "size": accept(size=SIZE), "sampling/createMessage": SAMPLED}
+        return {question: to(question, answer) for question, answer in answers.items()}
 
     def receipt(self, order: Order) -> str:
         """Return how the result of an order must be signed."""

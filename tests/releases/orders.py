@@ -98,14 +98,14 @@ async def plain_call(buyer: Buyer, order: Order) -> None:
 @kind("asked call", *BOUGHT)
 async def asked_call(buyer: Buyer, order: Order) -> None:
     async with buyer.modern(order) as user:
-        reply = await user.complete("tools/call", call("buy", order), buyer.answers)
+        reply = await user.complete("tools/call", call("buy", order), buyer.answers(order))
     expect(texts(reply.result), bought(buyer, order))
 
 
 @kind("prompt")
 async def prompt(buyer: Buyer, order: Order) -> None:
     async with buyer.modern(order) as user:
-        reply = await user.complete("prompts/get", call("letter", order), buyer.answers)
+        reply = await user.complete("prompts/get", call("letter", order), buyer.answers(order))
     expect([message["content"]["text"] for message in reply.result["messages"]], [f"{NAME}, {order.call}"])
 
 
@@ -121,7 +121,7 @@ async def charge(buyer: Buyer, order: Order) -> None:
     """Send the same answer twice at once, and once more: a client that hears nothing does that."""
     async with buyer.modern(order) as user:
         asked = await user.send("tools/call", call("charge", order))
-        retry = {**call("charge", order), **await user.retry(asked, buyer.answers)}
+        retry = {**call("charge", order), **await user.retry(asked, buyer.answers(order))}
         replies = await asyncio.gather(*(used_once(user, order, retry) for _ in range(2)))
         replies += [await used_once(user, order, retry)]
     expect([texts(reply.result) for reply in replies], [[f"{NAME}, {buyer.receipt(order)}"]] * 3)
@@ -140,8 +140,8 @@ async def used_once(user: User, order: Order, params: Mapping[str, Any]) -> Repl
 @kind("call of another server", "order")
 async def upstream_call(buyer: Buyer, order: Order) -> None:
     async with buyer.modern(order) as user:
-        reply = await user.complete("tools/call", call("behind__order_more", order), buyer.answers)
-    expect(texts(reply.result), [f"{NAME}, {NAME}, {order.call}"])
+        reply = await user.complete("tools/call", call("behind__order_more", order), buyer.answers(order))
+    expect(texts(reply.result), [f"{NAME}, {SIZE}, {order.call}"])
 
 
 @kind("list")
@@ -165,23 +165,23 @@ async def task(buyer: Buyer, order: Order) -> None:
     async with buyer.modern(order, tasks=True) as user:
         task_id = await user.task("build", call("build", order, parts=PARTS)["arguments"])
         await buyer.think()
-        ended = await follow(buyer, user, task_id)
+        ended = await follow(buyer, user, order, task_id)
     expect(texts(ended["result"]), built(buyer, order))
 
 
 @kind("asked task", *BOUGHT)
 async def asked_task(buyer: Buyer, order: Order) -> None:
     async with buyer.modern(order, tasks=True) as user:
-        ended = await follow(buyer, user, await user.task("buy", call("buy", order)["arguments"]))
+        ended = await follow(buyer, user, order, await user.task("buy", call("buy", order)["arguments"]))
     expect(texts(ended["result"]), bought(buyer, order))
 
 
 @kind("call, then task", "pack", "send")
 async def shipped(buyer: Buyer, order: Order) -> None:
     async with buyer.modern(order, tasks=True) as user:
-        created = await user.complete("tools/call", call("ship", order), buyer.answers)
+        created = await user.complete("tools/call", call("ship", order), buyer.answers(order))
         expect(created.result["resultType"], "task")
-        ended = await follow(buyer, user, created.result["taskId"])
+        ended = await follow(buyer, user, order, created.result["taskId"])
     expect(
         texts(ended["result"]),
         [f"pack of {order.call}", f"send of {order.call}", f"{NAME}, {SIZE}, {buyer.receipt(order)}"],
@@ -191,8 +191,8 @@ async def shipped(buyer: Buyer, order: Order) -> None:
 @kind("task of another server", "order")
 async def upstream_task(buyer: Buyer, order: Order) -> None:
     async with buyer.modern(order, tasks=True) as user:
-        ended = await follow(buyer, user, await user.task("behind__order_more", call("", order)["arguments"]))
-    expect(texts(ended["result"]), [f"{NAME}, {NAME}, {order.call}"])
+        ended = await follow(buyer, user, order, await user.task("behind__order_more", call("", order)["arguments"]))
+    expect(texts(ended["result"]), [f"{NAME}, {SIZE}, {order.call}"])
 
 
 @kind("cancelled task", "cancelled", asks=False)
@@ -218,7 +218,7 @@ async def watched_task(buyer: Buyer, order: Order) -> None:
                     if state.get("status") in ENDED:
                         expect(texts(state["result"]), bought(buyer, order))
                         return
-                    await answer_open(buyer, user, state, given)
+                    await answer_open(buyer, user, order, state, given)
 
 
 @kind("news", asks=False)
@@ -237,7 +237,7 @@ async def news(buyer: Buyer, order: Order) -> None:
             order.end_early(listening)
 
 
-async def follow(buyer: Buyer, user: User, task_id: str) -> dict[str, Any]:
+async def follow(buyer: Buyer, user: User, order: Order, task_id: str) -> dict[str, Any]:
     """Poll a task and answer its questions, until it has ended well."""
     given: set[str] = set()
     while True:
@@ -245,16 +245,16 @@ async def follow(buyer: Buyer, user: User, task_id: str) -> dict[str, Any]:
         if state["status"] in ENDED:
             expect((state["status"], state.get("error")), ("completed", None))
             return state
-        await answer_open(buyer, user, state, given)
+        await answer_open(buyer, user, order, state, given)
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def answer_open(buyer: Buyer, user: User, state: Mapping[str, Any], given: set[str]) -> None:
+async def answer_open(buyer: Buyer, user: User, order: Order, state: Mapping[str, Any], given: set[str]) -> None:
     """Answer the questions of a task that are open, one by one, each once."""
     for key, question in state.get("inputRequests", {}).items():
         if key not in given:
             given.add(key)
-            responses = await answered({key: question}, buyer.answers)
+            responses = await answered({key: question}, buyer.answers(order))
             update = await user.send("tasks/update", {"taskId": state["taskId"], "inputResponses": responses})
             expect(update.result["resultType"], "complete")
 
@@ -297,7 +297,7 @@ async def held_call(buyer: Buyer, order: Order, version: str = LEGACY) -> None:
     async with buyer.session(order, version) as client:
         while True:
             async with under_way(client, "tools/call", call_params("buy", {"order": order.call})) as request:
-                result = await hold(buyer, client, request)
+                result = await hold(buyer, client, order, request)
                 if not result.get("isError"):
                     expect(texts(result), bought(buyer, order))
                     return
@@ -308,7 +308,7 @@ async def held_call(buyer: Buyer, order: Order, version: str = LEGACY) -> None:
 kind("held call 2025-06-18", *BOUGHT, early=frozenset({"look up"}))(partial(held_call, version=BEFORE_TASKS))
 
 
-async def hold(buyer: Buyer, client: DraftClient, request: UnderWay) -> dict[str, Any]:
+async def hold(buyer: Buyer, client: DraftClient, order: Order, request: UnderWay) -> dict[str, Any]:
     """Answer what a call asks until it ends, and return its result."""
     seen: list[str] = []
     refused: RpcError | None = None
@@ -318,7 +318,7 @@ async def hold(buyer: Buyer, client: DraftClient, request: UnderWay) -> dict[str
 
     while not is_response(message := await request.until(is_next)):
         seen.append(message["id"])
-        answer = await answer_to(message, buyer.answers)
+        answer = await answer_to(message, buyer.answers(order))
         if not any(map(is_response, request.messages)):
             try:
                 await client.respond(message["id"], answer)
@@ -357,7 +357,7 @@ async def asked_session_task(buyer: Buyer, order: Order) -> None:
     """Wait for a task's result; its questions come on the same stream."""
     async with buyer.session(order, LEGACY) as client:
         created = await client.create_task("buy", {"order": order.call})
-        reply = await insist(order, lambda: client.task_result(created["taskId"], answers=buyer.answers))
+        reply = await insist(order, lambda: client.task_result(created["taskId"], answers=buyer.answers(order)))
     expect(texts(reply.result), bought(buyer, order))
 
 
@@ -384,14 +384,14 @@ async def task_list(buyer: Buyer, order: Order) -> None:
 @kind("draft rounds", *BOUGHT)
 async def draft_rounds(buyer: Buyer, order: Order) -> None:
     async with buyer.draft(order) as client:
-        result = await client.call_tool("buy", {"order": order.call}, answers=buyer.answers)
+        result = await client.call_tool("buy", {"order": order.call}, answers=buyer.answers(order))
     expect(texts(result), bought(buyer, order))
 
 
 @kind("draft rounds in a session", *BOUGHT)
 async def draft_rounds_in_a_session(buyer: Buyer, order: Order) -> None:
     async with buyer.session(order, DRAFT) as client:
-        result = await client.call_tool("buy", {"order": order.call}, answers=buyer.answers)
+        result = await client.call_tool("buy", {"order": order.call}, answers=buyer.answers(order))
     expect(texts(result), bought(buyer, order))
 
 
@@ -399,7 +399,7 @@ async def draft_rounds_in_a_session(buyer: Buyer, order: Order) -> None:
 async def draft_task(buyer: Buyer, order: Order) -> None:
     async with buyer.draft(order) as client:
         created = await client.create_task("buy", {"order": order.call})
-        finished = await client.finish_task(created["taskId"], buyer.answers)
+        finished = await client.finish_task(created["taskId"], buyer.answers(order))
     expect(texts(finished.result or {"content": []}), bought(buyer, order))
 
 
@@ -424,12 +424,12 @@ async def streamed(buyer: Buyer, order: Order) -> None:
 async def first_form(buyer: Buyer, order: Order) -> None:
     async with buyer.draft(order) as client:
         done = await client.call_first_form(
-            "buy", {"order": order.call}, keep_alive=60_000, answers=buyer.answers, answer_by_polling=True
+            "buy", {"order": order.call}, keep_alive=60_000, answers=buyer.answers(order), answer_by_polling=True
         )
         result, error = done.result, done.error
         if error is not None and error.code == NOTHING_RAN:  # its replica goes; the task stays
             order.again += 1
-            finished = await client.finish_task(done.task_id, buyer.answers)
+            finished = await client.finish_task(done.task_id, buyer.answers(order))
             result, error = finished.result, finished.error
         expect(error, None)
         expect(texts(result or {"content": []}), bought(buyer, order))

@@ -16,11 +16,15 @@ class Name(BaseModel):
     name: str
 
 
+class Size(BaseModel):
+    size: int
+
+
 @tool
 async def order_more(ctx: Context, order: str) -> str:
-    """Ask a name, twice, and have a side effect."""
+    """Ask twice, and have a side effect."""
     given = await ctx.elicit("name", "Who are you?", Name)
-    again = await ctx.elicit("again", "Sure?", Name)
+    size = (await ctx.elicit("size", "Which size?", Size)).size
 
     def effect() -> None:
         done = {"what": "step", "order": order, "flow": ctx.call_id, "key": "order", "derived": ""}
@@ -29,4 +33,4 @@ async def order_more(ctx: Context, order: str) -> str:
             effects.write(line.encode())
 
     await ctx.step("order", effect)
-    return f"{given.name}, {again.name}, {order}"
+    return f"{given.name}, {size}, {order}"
