@@ -129,6 +129,11 @@ class Account:
         }
         return {sort: problems for sort, problems in found.items() if problems}
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether a client or a side effect already shows that something is wrong."""
+        return any(order.problem for order in self.orders) or any(self._doubled())
+
     def crossings(self, since: int = 0) -> Mapping[str, set[tuple[str, str]]]:
         """Return kind → the pairs of releases that have worked on one order of it, one after the other.
 

@@ -30,7 +30,7 @@ from tests.upstreams.site import Reply, User, answered
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.messages import VERSION as DRAFT
 from tests.wires.draft.messages import answer_to, call_params, is_response
-from tests.wires.draft.transport import EventDecoder, Message, RpcError
+from tests.wires.draft.transport import EventDecoder, HttpError, Message, ProtocolError, RpcError
 from tests.wires.draft.under_way import UnderWay, under_way
 from tests.wires.legacy.speaking import BEFORE_TASKS, LEGACY
 
@@ -311,7 +311,7 @@ kind("held call 2025-06-18", *BOUGHT, early=frozenset({"look up"}))(partial(held
 async def hold(buyer: Buyer, client: DraftClient, order: Order, request: UnderWay) -> dict[str, Any]:
     """Answer what a call asks until it ends, and return its result."""
     seen: list[str] = []
-    refused: RpcError | None = None
+    refused: Exception | None = None
 
     def is_next(message: Message) -> bool:
         return is_response(message) or ("id" in message and message["id"] not in seen)
@@ -322,7 +322,7 @@ async def hold(buyer: Buyer, client: DraftClient, order: Order, request: UnderWa
         if not any(map(is_response, request.messages)):
             try:
                 await client.respond(message["id"], answer)
-            except RpcError as error:
+            except (RpcError, HttpError, ProtocolError) as error:
                 refused = error  # the call has just ended, and must say so
     result: dict[str, Any] = (await request.response())["result"]
     if refused and not result.get("isError"):

@@ -42,6 +42,7 @@ def account() -> Account:
 
 def test_nothing_is_wrong_when_each_order_had_its_effects_once(account: Account) -> None:
     assert account.problems() == {}
+    assert not account.is_lost
     assert "2 orders, 4 side effects" in account.report()
 
 
@@ -87,6 +88,12 @@ def test_it_reports_that(wrong: str, account: Account) -> None:
     spoil(account)
     assert list(account.problems()) == [sort]
     assert f"1 {sort}:\n" in account.report()
+
+
+@pytest.mark.parametrize("wrong", ["a client got an error", "a side effect was had twice"])
+def test_a_rollout_need_not_go_on_after_that(wrong: str, account: Account) -> None:
+    WRONG[wrong][1](account)
+    assert account.is_lost
 
 
 def test_an_order_crosses_when_one_release_works_on_it_after_the_other(account: Account) -> None:

@@ -69,19 +69,15 @@ class Rollout:
             await asyncio.gather(*buying, return_exceptions=True)
 
     async def _roll(self, before: Release, after: Release) -> None:
-        """Go through all stages, or through those until a client notices something."""
+        """Go through all stages, or through those until something is wrong."""
         await self._stage(self._not_served)
         for release in (after, before):
             for missing in (self._not_crossed, self._not_served):
-                if self._noticed:
+                if self.account.is_lost:
                     return
                 await self._replace(release)
                 await self._stage(missing)
             await asyncio.to_thread(self._cluster.rotate_keys)
-
-    @property
-    def _noticed(self) -> bool:
-        return any(order.problem for order in self._market.orders)
 
     async def _replace(self, release: Release) -> None:
         """Replace one replica and one worker."""
@@ -105,7 +101,7 @@ class Rollout:
         self._market.move()
         began = time.monotonic()
         end = began + SECONDS / STAGES
-        while not self._noticed and ((lacking := missing()) or time.monotonic() < end):
+        while not self.account.is_lost and ((lacking := missing()) or time.monotonic() < end):
             if time.monotonic() > end + STAGE_SECONDS:
                 raise AssertionError(f"stage {self._market.stage} never saw {lacking}\n{self.account.report()}")
             await asyncio.sleep(POLL_SECONDS)
