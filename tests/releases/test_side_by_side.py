@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -90,9 +91,8 @@ class Rollout:
 
         def has_begun() -> bool:
             since = time.time() - 1
-            return any(
-                (effect.process, effect.key) == (process, "unit 0") and effect.at > since for effect in effects.update()
-            )
+            recent = takewhile(lambda effect: effect.at > since, reversed(effects.update()))
+            return any((effect.process, effect.key) == (process, "unit 0") for effect in recent)
 
         wait_until(has_begun, f"a call that {process} can shed")
 
@@ -103,7 +103,7 @@ class Rollout:
         end = began + SECONDS / STAGES
         while not self.account.is_lost and ((lacking := missing()) or time.monotonic() < end):
             if time.monotonic() > end + STAGE_SECONDS:
-                raise AssertionError(f"stage {self._market.stage} never saw {lacking}\n{self.account.report()}")
+                raise AssertionError(f"stage {self._market.stage} never saw {lacking}")
             await asyncio.sleep(POLL_SECONDS)
         processes = ", ".join(process.name for process in (*self._cluster.replicas, *self._cluster.workers))
         sys.stdout.write(f"{time.monotonic() - self._began:4.0f} s: stage {self._market.stage} with {processes}\n")
@@ -124,9 +124,11 @@ async def test_no_client_notices_a_rollout_and_its_way_back(tmp_path: Path) -> N
     assert before.version != THIS.version
     with SideBySide(tmp_path, before, THIS) as cluster:
         rollout = Rollout(cluster)
-        await rollout.there_and_back(before, THIS)
-        cluster.note_logs()
-    account = rollout.account
-    sys.stdout.write(f"\n{account.report()}\n")
+        try:
+            await rollout.there_and_back(before, THIS)
+        finally:
+            cluster.note_logs()
+            account = rollout.account
+            sys.stdout.write(f"\n{account.report()}\n")
     assert list(account.problems()) == []
     assert account.not_crossed(KINDS) == []
