@@ -14,6 +14,7 @@ BROWSER_STAMP := .venvs/browser/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 DOCS_STAMP := .venvs/docs/.installed
 TYPING_STAMP := .venvs/typing/.installed
+PREVIOUS_STAMP := .venvs/previous/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
@@ -27,6 +28,8 @@ CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/dr
 BROWSED := tests/playground
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
+# The previous release has an environment of its own; `make releases` runs it beside this one.
+SIDE_BY_SIDE := tests/releases/test_side_by_side.py
 # pyright has an environment of its own, so `make check` tests the types of user programs.
 TYPES := tests/typing
 # The website needs MkDocs, and the tutorial an environment of its own. `make ci` tests both after `make docs`.
@@ -44,7 +47,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test quick check compiled conformance proxies playground chaos loadtest soak fuzz docs ci bench
+.PHONY: help run demo test quick check compiled conformance proxies releases playground chaos loadtest soak fuzz docs ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +87,11 @@ proxies: $(STAMP) ## Test HAProxy, nginx and Caddy with their files in deploy/ (
 	@$(need_caddy)
 	@$(RUN) pytest -n 2 $(BEHIND_PROXIES) $(PROXIES)
 
+releases: $(STAMP) $(PREVIOUS_STAMP) ## Roll from the previous release to this one and back (RELEASES_SECONDS=600)
+	@$(need_redis)
+	@$(need_haproxy)
+	@$(RUN) pytest -n 0 --capture=no $(SIDE_BY_SIDE)
+
 playground: $(STAMP) $(BROWSER_STAMP) ## Drive the playground in Chromium (PLAYGROUND="-k stories")
 	@$(need_redis)
 	@$(need_chromium)
@@ -112,8 +120,8 @@ fuzz: $(FUZZ_STAMP) ## Fuzz the parsers of untrusted input (FUZZ="hosts", FUZZ_S
 docs: $(DOCS_STAMP) ## Build the documentation website in build/site; any warning fails
 	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build
 
-# Conformance, proxies, chaos and load tests run on compiled code. It cannot be broken from outside, so the broken twins
-# of the load tests run on the sources.
+# Conformance, proxies, releases, chaos and load tests run on compiled code, as users of the image do. It cannot be
+# broken from outside, so the broken twins of the load tests run on the sources.
 ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
@@ -124,6 +132,7 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 		$(RUN) pytest -n 4 --hypothesis-profile=many -m "repeats or hypothesis" $(REPEATED)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
 	@$(MAKE) --no-print-directory --directory $(COMPILED) proxies
+	@$(MAKE) --no-print-directory --directory $(COMPILED) releases
 	@$(MAKE) --no-print-directory --directory $(COMPILED) playground
 	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
 	@$(MAKE) --no-print-directory --directory $(COMPILED) loadtest
@@ -184,7 +193,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(BROWSED) $(TYPES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
@@ -192,6 +201,10 @@ $(TESTED): $(STAMP) $(SOURCES)
 
 $(STAMP): pyproject.toml locked/development.txt
 	@sh scripts/venv.sh $(VENV) locked/development.txt -- --editable .
+	@touch $@
+
+$(PREVIOUS_STAMP): tests/releases/previous.txt
+	@sh scripts/previous.sh .venvs/previous $<
 	@touch $@
 
 $(SDK_STAMP): bench/peers/sdk/locked.txt

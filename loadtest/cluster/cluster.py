@@ -150,6 +150,14 @@ class Cluster:
         worker.wait_ready()
         return worker
 
+    def remove_worker(self, name: str) -> int:
+        """Let a worker hand back its tasks and stop for good, and return its exit code."""
+        worker = self.worker(name)
+        code = worker.terminate()
+        self.workers.remove(worker)
+        worker.stop()
+        return code
+
     def rolling_restart(
         self, environ_changes: Mapping[str, str] | None = None, *, on_event: OnEvent | None = None
     ) -> dict[str, int]:

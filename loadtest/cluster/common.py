@@ -138,6 +138,7 @@ class LoggedProcess:
 
     Attributes:
         popen: starts it. Tests start hundreds, and put something faster here.
+        cwd: the folder that it starts in.
     """
 
     popen: ClassVar[Callable[..., Process]] = subprocess.Popen
@@ -146,6 +147,7 @@ class LoggedProcess:
         self.name = name
         self.environ = dict(environ)
         self.log_path = log_path
+        self.cwd = REPOSITORY
         self._process: Process | None = None
         self._log_start = 0
         self._kept = contextlib.ExitStack()
@@ -197,7 +199,7 @@ class LoggedProcess:
             self._log_start = log.tell()
             self._process = self.popen(
                 self._command(),
-                cwd=REPOSITORY,
+                cwd=self.cwd,
                 env=clean_environment(self.environ),
                 pass_fds=self._inherited(),
                 stdin=subprocess.DEVNULL,

@@ -41,6 +41,9 @@ class GatewayProcess(LoggedProcess):
         log_path: where its output goes.
         options: further options of its command line.
         module: the module that `python -m` runs.
+
+    Attributes:
+        python: the interpreter that runs it; that of another environment runs another release.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class GatewayProcess(LoggedProcess):
         super().__init__(name, {**_DEFAULTS, **environ}, log_path)
         self.options = options
         self.module = module
+        self.python = sys.executable
 
     def log_lines(self) -> list[dict[str, Any]]:
         """Return the log records so far; a line that is not JSON becomes a message.
@@ -158,7 +162,7 @@ class Replica(GatewayProcess):
     def _command(self) -> Sequence[str]:
         host, port = self.address
         where = ["--fd", str(self.listener.fileno())] if self.hold else ["--host", host, "--port", str(port)]
-        return [sys.executable, "-m", self.module, "serve", "--replica-id", self.name, *where, *self.options]
+        return [self.python, "-m", self.module, "serve", "--replica-id", self.name, *where, *self.options]
 
     def _inherited(self) -> Sequence[int]:
         return (self.listener.fileno(),) if self.hold else ()
@@ -183,7 +187,7 @@ class Worker(GatewayProcess):
     """One worker."""
 
     def _command(self) -> Sequence[str]:
-        return [sys.executable, "-m", self.module, "worker", "--worker-id", self.name, *self.options]
+        return [self.python, "-m", self.module, "worker", "--worker-id", self.name, *self.options]
 
     def wait_ready(self) -> None:
         """Wait until it takes tasks, or fail at once when the process ends."""

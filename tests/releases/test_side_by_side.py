@@ -1,0 +1,134 @@
+"""This release runs beside the previous one, on the same keys and the same store, and no client notices.
+
+Behind the shipped HAProxy, a site goes from the previous release to this one and back, one process at a time, while
+clients of every wire place orders of every kind. That takes as long as it takes every kind of order to go from each
+release to the other, or longer if `RELEASES_SECONDS` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from loadtest.cluster import wait_until
+from tests.releases.account import Account, EffectFile
+from tests.releases.buyers import HASTY_SECONDS, Buyer, Market
+from tests.releases.cluster import SideBySide
+from tests.releases.environment import THIS, Release, previous
+from tests.releases.orders import KINDS
+
+SECONDS = float(os.environ.get("RELEASES_SECONDS") or 0)
+STAGES = 5
+POLL_SECONDS = 0.5
+STAGE_SECONDS = 240.0
+"""How long a stage may take until every kind of order has gone both ways."""
+
+SHED = "shed call"
+"""Goes from one release to the other only when the last process of its release is replaced."""
+
+
+class Rollout:
+    """A site that is rolled out, and its clients.
+
+    Args:
+        cluster: the site.
+    """
+
+    def __init__(self, cluster: SideBySide) -> None:
+        self._cluster = cluster
+        self._began = time.monotonic()
+        self._effects = EffectFile(cluster.effects)
+        self._market = Market(cluster.url, cluster.token, self._effects)
+
+    @property
+    def account(self) -> Account:
+        """What is known so far."""
+        cluster = self._cluster
+        return Account(self._market.orders, self._effects.update(), frozenset(cluster.left), cluster.incidents)
+
+    async def there_and_back(self, before: Release, after: Release) -> None:
+        """Go from one release to the other and back while clients place orders."""
+        numbers = itertools.count(1)
+        buyers = [Buyer(self._market, kind, next(numbers)) for kind in KINDS.values() for _ in range(kind.hasty)]
+        buyers += [Buyer(self._market, kind, next(numbers), patient=True) for kind in KINDS.values() if kind.asks]
+        buying = [asyncio.create_task(buyer.buy()) for buyer in buyers]
+        try:
+            await self._roll(before, after)
+            self._market.close()
+            await asyncio.wait(buying, timeout=HASTY_SECONDS)
+        finally:
+            for task in buying:
+                task.cancel()
+            await asyncio.gather(*buying, return_exceptions=True)
+
+    async def _roll(self, before: Release, after: Release) -> None:
+        """Go through all stages, or through those until something is wrong."""
+        await self._stage(self._not_served)
+        for release in (after, before):
+            for missing in (self._not_crossed, self._not_served):
+                if self.account.is_lost:
+                    return
+                await self._replace(release)
+                await self._stage(missing)
+            await asyncio.to_thread(self._cluster.rotate_keys)
+
+    async def _replace(self, release: Release) -> None:
+        """Replace one replica and one worker."""
+        await asyncio.to_thread(self._cluster.replace_replica, release, self._until_it_can_shed)
+        await asyncio.to_thread(self._cluster.replace_worker, release)
+
+    def _until_it_can_shed(self, process: str) -> None:
+        """Wait until a call has just begun to run in a process that it leaves when the process is stopped."""
+        effects = EffectFile(self._cluster.effects)
+
+        def has_begun() -> bool:
+            since = time.time() - 1
+            recent = takewhile(lambda effect: effect.at > since, reversed(effects.update()))
+            return any((effect.process, effect.key) == (process, "unit 0") for effect in recent)
+
+        wait_until(has_begun, f"a call that {process} can shed")
+
+    async def _stage(self, missing: Callable[[], Sequence[str]]) -> None:
+        """Begin the next stage, and wait until it has seen every kind of order."""
+        self._market.move()
+        began = time.monotonic()
+        end = began + SECONDS / STAGES
+        while not self.account.is_lost and ((lacking := missing()) or time.monotonic() < end):
+            if time.monotonic() > end + STAGE_SECONDS:
+                raise AssertionError(f"stage {self._market.stage} never saw {lacking}")
+            await asyncio.sleep(POLL_SECONDS)
+        processes = ", ".join(process.name for process in (*self._cluster.replicas, *self._cluster.workers))
+        sys.stdout.write(f"{time.monotonic() - self._began:4.0f} s: stage {self._market.stage} with {processes}\n")
+
+    def _not_served(self) -> Sequence[str]:
+        """Return the kinds of which no order has begun and ended in this stage."""
+        served = {order.kind for order in self._market.orders if order.over and order.stage == self._market.stage}
+        return [kind for kind in KINDS if kind not in served]
+
+    def _not_crossed(self) -> Sequence[str]:
+        """Return the kinds of which no order has gone from each release to the other one in this stage."""
+        return self.account.not_crossed((kind for kind in KINDS if kind != SHED), since=self._market.stage)
+
+
+@pytest.mark.timeout(1800 + SECONDS)
+async def test_no_client_notices_a_rollout_and_its_way_back(tmp_path: Path) -> None:
+    before = previous()
+    assert before.version != THIS.version
+    with SideBySide(tmp_path, before, THIS) as cluster:
+        rollout = Rollout(cluster)
+        try:
+            await rollout.there_and_back(before, THIS)
+        finally:
+            cluster.note_logs()
+            account = rollout.account
+            sys.stdout.write(f"\n{account.report()}\n")
+    assert list(account.problems()) == []
+    assert account.not_crossed(KINDS) == []
