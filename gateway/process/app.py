@@ -106,7 +106,7 @@ class GatewayApp:
             close_connections=settings.connection_close,
         )
         self._hop_endpoint = HopEndpoint(
-            services.wires.hops.take,
+            services.wires.hops.receive,
             origins,
             services.telemetry,
             max_bytes=max_message_bytes(settings.max_body_bytes),
@@ -268,15 +268,14 @@ class GatewayApp:
         await stack.enter_async_context(self._services.authenticator.running())
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())
+        await stack.enter_async_context(self._services.neighbours.listening(self._services.wires.hops.take))
         await stack.enter_async_context(self._services.wires.broadcasts.running())
         if self._services.upstreams is not None:
             await stack.enter_async_context(self._services.upstreams.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
         if self._services.settings.replica_url is None:
-            log.info(
-                "GATEWAY_REPLICA_URL is not set, so answers of 2025-11-25 clients must reach this replica directly"
-            )
+            log.info("GATEWAY_REPLICA_URL is not set, so answers of 2025-11-25 clients must reach this host")
         if self._services.settings.redis_url is None and not self._services.settings.peers:
             log.info("GATEWAY_PEERS is not set, so a request can be cancelled only at the replica that runs it")
 
