@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import re
@@ -23,6 +22,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
+from gateway.runtime.background import task_running
 from gateway.tokens.hop_messages import MAX_REPLY_BYTES, NoReply
 from gateway.tokens.key_holder import KeyHolder
 
@@ -32,7 +32,8 @@ SECONDS: Final = 2.0
 MAX_POSTS: Final = 32
 """How many messages may be in flight. More wait within their time limit."""
 
-_BACKLOG: Final = 128
+_BACKLOG: Final = 1024
+_PAUSE_SECONDS: Final = 0.5
 _CHUNK_BYTES: Final = 65536
 _FOLDER: Final = "sealed-gateway-"
 _SOCKET: Final = re.compile(r"[0-9a-f]{32}")
@@ -94,12 +95,12 @@ class Neighbours:
             )
             yield
             return
-        server = await asyncio.start_unix_server(functools.partial(self._serve, take), sock=listener)
         self._keys.show(lambda _ids: self._move())
         try:
-            yield
+            with listener:
+                async with task_running(self._accept(listener, take)):
+                    yield
         finally:
-            server.close()
             self._leave()
 
     def _listen(self) -> socket.socket:
@@ -116,6 +117,7 @@ class Neighbours:
             early = path.with_name(f"{path.name}.new")
             listener.bind(os.fspath(early))
             listener.listen(_BACKLOG)
+            listener.setblocking(False)
             early.rename(path)
         except OSError:
             listener.close()
@@ -169,16 +171,28 @@ class Neighbours:
                 path.unlink()
             _remove_if_empty(path.parent)
 
-    async def _serve(self, take: Take, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(SECONDS):
-                reply = take(await _read(reader, self._max_bytes))
-                writer.write(reply or b"")
-                await writer.drain()
-        except OSError:
-            pass  # its sender notices
-        finally:
-            writer.close()
+    async def _accept(self, listener: socket.socket, take: Take) -> None:
+        async with asyncio.TaskGroup() as serving:
+            while True:
+                try:
+                    connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                except OSError:  # too many open files
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                else:
+                    serving.create_task(self._serve(connection, take))
+
+    async def _serve(self, connection: socket.socket, take: Take) -> None:
+        with connection:
+            connection.setblocking(False)
+            try:
+                async with asyncio.timeout(SECONDS):
+                    message = await _read(connection, self._max_bytes)
+                    reply = take(message) if message else None  # a process that starts connects and sends nothing
+                    await asyncio.get_running_loop().sock_sendall(connection, reply or b"")
+            except OSError:
+                pass  # its sender notices
+            except Exception:  # a bug must not keep other messages from being served
+                log.exception("message of a process on this host not handled")
 
 
 def _runtime_folder() -> Path:
@@ -215,20 +229,21 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 async def _exchange(path: Path, message: bytes) -> bytes:
-    reader, writer = await asyncio.open_unix_connection(path)
-    try:
-        writer.write(message)
-        writer.write_eof()
-        return await _read(reader, MAX_REPLY_BYTES)
-    finally:
-        writer.transport.abort()
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, os.fspath(path))
+        await loop.sock_sendall(connection, message)
+        connection.shutdown(socket.SHUT_WR)
+        return await _read(connection, MAX_REPLY_BYTES)
 
 
-async def _read(reader: asyncio.StreamReader, limit: int) -> bytes:
+async def _read(connection: socket.socket, limit: int) -> bytes:
     """Read until the end of the stream, or until there is more than the limit."""
+    loop = asyncio.get_running_loop()
     received = bytearray()
     while len(received) <= limit:
-        data = await reader.read(_CHUNK_BYTES)
+        data = await loop.sock_recv(connection, _CHUNK_BYTES)
         if not data:
             break
         received += data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -104,20 +104,28 @@ class Waiting(WaitingCalls):
         return super().deliver(boot, call_id, key, answer, authority)
 
 
+class Reports(Broadcasts):
+    """Hints that are noted instead of sent."""
+
+    sent: list[tuple[str, str, object]]
+
+    def send(self, kind: str, text: str, caller: Hashable = None) -> None:
+        self.sent = [*getattr(self, "sent", []), (kind, text, caller)]
+
+
 class Process:
     """A process with calls that wait, in a network.
 
     Attributes:
         rejected: why answers were not delivered.
         why: the same in words, for those that did not reach their process.
-        reports: the hints that it sent about them.
+        broadcasts: keep the hints that it sent about them.
     """
 
     def __init__(self, network: Network, replica: ReplicaAddress, *, key: str = KEY) -> None:
         self.waiting = Waiting(replica.boot)
         self.rejected: list[RejectReason] = []
         self.why: list[str] = []
-        self.reports: list[tuple[str, str, object]] = []
         self.noted = Noted()
         telemetry: Any = self.noted
         addresses: Any = self
@@ -130,15 +138,13 @@ class Process:
             telemetry=telemetry,
             max_bytes=100_000,
         )
-        broadcasts = Broadcasts(self.hops, [], telemetry)
-        self._broadcasts: Any = broadcasts
-        self._broadcasts.send = lambda kind, text, caller: self.reports.append((kind, text, caller))
-        self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, broadcasts, max_json_depth=20)
+        self.broadcasts = Reports(self.hops, [], telemetry)
+        self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, self.broadcasts, max_json_depth=20)
         network.takes[replica.url] = self.hops.take
 
     def report(self, report: str) -> None:
         """Hear that an answer was not delivered."""
-        self._broadcasts._take({UNDELIVERED: [report]})
+        self.hops._handlers["hints"]({UNDELIVERED: [report]})
 
     def reject(self, reason: RejectReason) -> None:
         self.rejected.append(reason)
@@ -314,9 +320,14 @@ async def test_a_process_passes_on_what_is_for_another_one_at_its_url(
 
 async def test_only_messages_that_open_are_passed_on(elsewhere: Process, network: Network) -> None:
     passed: list[bytes] = []
+
+    def take(message: bytes) -> bytes:
+        passed.append(message)
+        return b"reply"
+
     for stranger in (Process(network, HERE, key=new_key()), Process(network, HERE)):
         await lose(stranger, ReplicaAddress("http://lost", b"t" * 16))
-    network.host.takes[b"t" * 16] = lambda message: passed.append(message) or b"reply"
+    network.host.takes[b"t" * 16] = take
     for _, message in network.messages:
         assert await elsewhere.hops.receive(message) is None
         assert await elsewhere.hops.receive(message[:30]) is None
@@ -331,7 +342,7 @@ async def test_an_answer_that_is_not_delivered_ends_the_call_that_waits_for_it(
         call.expect(["a key", "other"])
         with pytest.raises(NotDelivered):
             await here.deliver(ELSEWHERE, authority=AUTHORITY, key="a key")
-        ((kind, report, caller),) = here.reports
+        ((kind, report, caller),) = here.broadcasts.sent
         assert (kind, caller) == (UNDELIVERED, ADA)
         elsewhere.report(report)
         with pytest.raises(Undelivered):
