@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.workers import DONE, Users, Workers
-
-LATE = "No answer came in time; call again"
+from tests.process.workers import DONE, LATE, Users, Workers, folders, too_long
 
 
 @pytest.fixture
@@ -27,17 +25,6 @@ async def test_an_answer_reaches_its_call_in_whichever_process_of_the_port_it_wa
         assert users.crossed > 0
         assert users.refused == 0
     assert folders(directory) == [], workers.log_text()
-
-
-def folders(directory: Path) -> list[Path]:
-    return list(directory.glob("sealed-gateway-*"))
-
-
-def too_long(directory: Path) -> str:
-    """Make a folder whose path leaves no room for the names of sockets."""
-    folder = directory / ("x" * 100)
-    folder.mkdir()
-    return str(folder)
 
 
 async def test_without_the_folder_each_call_ends_in_time_and_the_log_names_the_cure(directory: Path) -> None:

@@ -31,6 +31,7 @@ PEERS: Final = REPOSITORY / ".venvs/servers/bin/python"
 SECONDS: Final = 60.0
 ANSWERS: Final = {"name": "Ada", "mood": "well"}
 DONE: Final = "Hello Ada, who is well"
+LATE: Final = "No answer came in time; call again"
 
 SERVERS: Final[Mapping[str, Callable[[str, str], list[Path | str]]]] = {
     "uvicorn": lambda port, count: [sys.executable, "-m", "uvicorn", "--port", port, "--workers", count, APP],
@@ -43,6 +44,18 @@ SERVERS: Final[Mapping[str, Callable[[str, str], list[Path | str]]]] = {
     ],
 }
 """The command line of each server, by its port and the number of processes."""
+
+
+def folders(directory: Path) -> list[Path]:
+    """Return the folders with sockets that a server made."""
+    return list(directory.glob("sealed-gateway-*"))
+
+
+def too_long(directory: Path) -> str:
+    """Make a folder whose path leaves no room for the names of sockets."""
+    folder = directory / ("x" * 100)
+    folder.mkdir()
+    return str(folder)
 
 
 class Workers(LoggedProcess):

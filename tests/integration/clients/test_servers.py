@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.workers import DONE, SERVERS, Users, Workers
+from tests.process.workers import DONE, LATE, SERVERS, Users, Workers, folders, too_long
 
 
 @pytest.fixture
@@ -26,4 +26,14 @@ async def test_all_calls_of_several_clients_complete(server: str, count: int, di
         assert users.texts == {DONE: 100}
         assert users.crossed > 0
         assert users.refused == 0
-    assert list(directory.glob("sealed-gateway-*/*")) == [], workers.log_text()
+    assert folders(directory) == [], workers.log_text()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_without_the_folder_all_calls_end_in_time(server: str, directory: Path) -> None:
+    environ = {"XDG_RUNTIME_DIR": too_long(directory), "GATEWAY_ANSWER_SECONDS": "1"}
+    with Workers(directory, server, 2, **environ) as workers:
+        users = await Users().call(workers.url, users=10, calls=2)
+        assert users.texts.keys() <= {DONE, LATE}
+        assert users.texts[LATE] == users.refused == users.crossed > 0
+        assert users.texts.total() == 20
