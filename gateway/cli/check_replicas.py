@@ -59,7 +59,8 @@ async def examine_replicas(settings: Settings, ring: KeyRing, audience: str) -> 
         if error is None:
             notes.append(f"a replica replies at {url}{HOP_PATH}")
         elif isinstance(error, NoReply):
-            warnings.append(f"{name}: no replica of this deployment replies at {url}{HOP_PATH}: {error}")
+            details = ", ".join(f"{field} {value}" for field, value in error.fields.items() if field != "url")
+            warnings.append(f"{name}: no replica of this deployment replies at {url}{HOP_PATH}: {error} ({details})")
         else:
             raise error
     return notes, warnings

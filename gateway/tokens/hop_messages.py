@@ -36,7 +36,15 @@ log = logging.getLogger(__name__)
 
 
 class NoReply(GatewayError):
-    """A message got no reply from the process that it is for. The text says why, for the operator."""
+    """A message got no reply from the process that it is for. The text says why, for the operator.
+
+    Attributes:
+        fields: what the text leaves out, for the log, such as the URL.
+    """
+
+    def __init__(self, why: str, **fields: object) -> None:
+        super().__init__(why)
+        self.fields = fields
 
 
 class Neighbours(Protocol):
@@ -122,9 +130,9 @@ class Hops:
         try:
             reply = hops.open_reply(message, request, max_bytes=MAX_REPLY_BYTES)
         except HopRefused as refused:
-            raise NoReply(f"the reply of {replica.url or 'a process on this host'} does not open ({refused})") from None
+            raise NoReply("the reply does not open", url=replica.url, reason=refused.reason.value) from None
         if reply.kind != content.kind:
-            raise NoReply(f"{replica.url or 'a process on this host'} replied to something else")
+            raise NoReply("the reply is of another kind", url=replica.url)
         return reply.body
 
     async def _send(self, replica: ReplicaAddress, message: bytes) -> bytes:
@@ -132,15 +140,18 @@ class Hops:
             return await self._neighbours.post(replica.boot, message)
         if not replica.url:
             raise NoReply(
-                "the process that it is for is not on this host, or has ended, and has no GATEWAY_REPLICA_URL; set it "
-                "on each replica"
+                "the process is not on this host, or has ended, and has no GATEWAY_REPLICA_URL; set it on each replica"
             )
         if replica.url == self._url:
             raise NoReply(
-                f"the process that it is for shares the GATEWAY_REPLICA_URL {self._url} with this one, but is not on "
-                "this host, or has ended; give each host its own"
+                "the process is not on this host, or has ended, and has the same GATEWAY_REPLICA_URL; give each host "
+                "its own",
+                url=replica.url,
             )
-        return await self._post(replica.url, message)
+        try:
+            return await self._post(replica.url, message)
+        except NoReply as error:
+            raise NoReply(f"{error}; if its replica runs, correct its GATEWAY_REPLICA_URL", **error.fields) from None
 
     def seal_for_everyone(self, kind: str, body: Mapping[str, Any]) -> bytes:
         """Return a message for all replicas. Each of them accepts it once.
@@ -178,7 +189,8 @@ class Hops:
         try:
             return await self._neighbours.post(boot, message) or None
         except NoReply as error:
-            log.warning("message of a replica not passed on: %s", error)
+            message_text = f"message of a replica not passed on: {error}"
+            log.warning(message_text, extra=error.fields)
             return None
 
     def _is_authentic(self, message: bytes, boot: bytes) -> bool:

@@ -6,6 +6,7 @@ An id is a sealed token. So the client's response may reach any replica, and no 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,8 @@ from gateway.tokens.key_holder import KeyHolder
 
 _UNREADABLE: Final = frozenset({RejectReason.UNKNOWN_KEY, RejectReason.NEWER_SCHEMA})
 """Why an id does not open here although a call may wait for its answer: releases or keys are being rolled out."""
+
+_NO_FIELDS: Final[Mapping[str, object]] = {}
 
 log = logging.getLogger(__name__)
 
@@ -95,12 +98,14 @@ class RequestIds:
 
     def reject(self, reason: RejectReason) -> None:
         """Log and count a rejected response."""
-        log.warning("response rejected: %s", reason.value, extra={"reason": reason.value})
+        rejection = f"response rejected: {reason.value}"
+        log.warning(rejection, extra={"reason": reason.value})
         self._telemetry.response_rejected(reason)
 
-    def undelivered(self, why: str) -> None:
+    def undelivered(self, why: str, fields: Mapping[str, object] = _NO_FIELDS) -> None:
         """Log and count a response that did not reach the process where its call waits."""
-        log.warning("answer not delivered: %s", why)
+        failure = f"answer not delivered: {why}"
+        log.warning(failure, extra=fields)
         self._telemetry.response_rejected(RejectReason.GONE)
 
     def _aad(self, caller: Caller) -> bytes:

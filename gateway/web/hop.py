@@ -58,12 +58,9 @@ class HopClient:
             async with asyncio.timeout(seconds), line:
                 answer = await _post(urlsplit(url), address, message)
         except (OSError, ValueError) as error:
-            raise NoReply(f"no process answers at {place} ({type(error).__name__})") from None
+            raise NoReply("no process answers at the URL", url=place, reason=type(error).__name__) from None
         if answer.status != 200:
-            raise NoReply(
-                f"{place} refused the message with status {answer.status}: the process that it is for has ended, or "
-                "the URL does not lead to it; each replica needs its own GATEWAY_REPLICA_URL"
-            )
+            raise NoReply("something else answers at the URL", url=place, status=answer.status)
         return bytes(answer.body)
 
 

@@ -73,9 +73,9 @@ class Neighbours:
             async with asyncio.timeout(SECONDS), self._line:
                 reply = b"" if path is None else await _exchange(path, message)
         except OSError as error:
-            raise NoReply(f"a process on this host does not answer ({type(error).__name__})") from None
+            raise NoReply("the process on this host does not answer", reason=type(error).__name__) from None
         if not reply:
-            raise NoReply("a process on this host refused the message, or has ended")
+            raise NoReply("the process on this host refused the message, or has ended")
         return reply
 
     @contextlib.asynccontextmanager
@@ -87,12 +87,11 @@ class Neighbours:
         try:
             listener = self._listen()
         except OSError as error:
-            log.warning(
-                "processes of this host cannot deliver answers to each other: %s: %s; set XDG_RUNTIME_DIR to a folder "
-                "that belongs to this user, or give each process a GATEWAY_REPLICA_URL",
-                self._parent,
-                error.strerror or error,
+            problem = (
+                f"processes of this host cannot deliver answers to each other: {error.strerror or error}; set "
+                "XDG_RUNTIME_DIR to a folder of this user, or GATEWAY_REPLICA_URL on each process"
             )
+            log.warning(problem, extra={"folder": str(self._parent)})
             yield
             return
         self._keys.show(lambda _ids: self._move())
@@ -135,7 +134,7 @@ class Neighbours:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         if not _is_private(folder):
-            raise PermissionError(f"{folder.name} is not a folder that only this user can enter")
+            raise PermissionError(f"{folder.name} is not a folder that this user alone can enter")
         return folder / self._boot.hex()
 
     def _folders(self) -> list[Path]:
@@ -158,7 +157,8 @@ class Neighbours:
             path = self._own_path()
             self._path.rename(path)
         except OSError as error:
-            log.warning("processes of this host no longer find this one: %s", error.strerror or error)
+            problem = f"processes of this host no longer find this one: {error.strerror or error}"
+            log.warning(problem, extra={"folder": str(self._parent)})
             return
         self._path = path
         if path.parent != before:

@@ -97,7 +97,8 @@ class Peers:
             await self._client.post(place.url, message, address=place.address)
         except NoReply as error:
             taken = False
-            log.warning("message not delivered: %s; check GATEWAY_PEERS", error)
+            failure = f"message not delivered: {error}; if its replica runs, correct GATEWAY_PEERS"
+            log.warning(failure, extra=error.fields)
         self._telemetry.hop_sent(answered=taken)
         return taken
 

@@ -38,4 +38,4 @@ async def test_without_the_folder_each_call_ends_in_time_and_the_log_names_the_c
         log = workers.log_text()
         assert log.count("cannot deliver answers to each other") == workers.count
         assert log.count("answer not delivered: ") == users.refused
-        assert "GATEWAY_REPLICA_URL; set it on each replica" in log
+        assert "has no GATEWAY_REPLICA_URL; set it on each replica" in log

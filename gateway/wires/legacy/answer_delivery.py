@@ -79,7 +79,7 @@ class Deliveries:
         try:
             await self._hand_over(address, body, authority)
         except NoReply as error:
-            self._addresses.undelivered(str(error))
+            self._addresses.undelivered(str(error), error.fields)
             place = f"{address.boot.hex()} {address.call.hex()} {authority.session.hex()} {address.key}"
             self._broadcasts.send(UNDELIVERED, place, authority.principal)
             raise NotDelivered from None

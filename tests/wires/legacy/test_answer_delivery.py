@@ -149,7 +149,7 @@ class Process:
     def reject(self, reason: RejectReason) -> None:
         self.rejected.append(reason)
 
-    def undelivered(self, why: str) -> None:
+    def undelivered(self, why: str, _fields: object) -> None:
         self.rejected.append(RejectReason.GONE)
         self.why.append(why)
 
@@ -271,7 +271,7 @@ async def lose(here: Process, replica: ReplicaAddress) -> None:
 async def test_an_answer_that_no_replica_takes_is_refused(here: Process) -> None:
     await lose(here, NOWHERE)
     assert (here.rejected, here.noted.sent) == ([RejectReason.GONE], [False])
-    assert here.why == ["no process answers at http://nowhere"]
+    assert here.why == ["no process answers at http://nowhere; if its replica runs, correct its GATEWAY_REPLICA_URL"]
 
 
 @pytest.mark.parametrize("url", ["", HERE.url])
