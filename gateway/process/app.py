@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
@@ -85,6 +86,7 @@ class GatewayApp:
         metadata_paths: frozenset[str] | None = None,
     ) -> None:
         settings = services.settings
+        self._built_in = os.getpid()
         self.is_running = False
         self.leaving = False
         self.startup_problem: ConfigurationError | None = None
@@ -258,6 +260,11 @@ class GatewayApp:
             self._services.close_audit()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        if os.getpid() != self._built_in:  # processes with one boot id would take each other's answers for their own
+            raise ConfigurationError(
+                "the gateway was built before this process was forked; build it in each process: do not preload the "
+                "application, or use gateway.mount, which does so"
+            )
         stack.enter_context(watchdog())
         if self._services.store is not None:
             await check(self._services.store)
