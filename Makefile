@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
 # Clients in Python, by the name of their folder in tests/peers.
 PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 pydantic-ai langchain google-adk openai-agents)
+SERVERS_STAMP := .venvs/servers/.installed
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 ENVOY_STAMP := .venvs/envoy/.installed
 NODE_STAMP := .venvs/node/.installed
@@ -75,7 +76,7 @@ compiled: $(STAMP) ## Update build/compiled, a compiled copy (make -C build/comp
 	@$(need_compiler)
 	@$(RUN) scripts.compiled
 
-conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS)) ## Run the official suite and real clients (CONFORMANCE="--scenario …")
+conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SERVERS_STAMP)) ## Run the official suite and real clients (CONFORMANCE="--scenario …")
 	@$(need_redis)
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
@@ -221,6 +222,11 @@ $(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/locked.txt
 
 $(ENVOY_STAMP): bench/peers/envoy/locked.txt
 	@sh scripts/venv.sh .venvs/envoy $<
+	@touch $@
+
+# These servers run our code, which PYTHONPATH leads to.
+$(SERVERS_STAMP): locked/image.txt tests/peers/servers/locked.txt
+	@sh scripts/venv.sh .venvs/servers $^
 	@touch $@
 
 # The fuzzer runs our code with our versions of all dependencies, so it needs both lists.

@@ -35,6 +35,7 @@
         ├── MissingCapability       -32021
         ├── UnsupportedVersion      -32022
         ├── NotAnswered             -31005, a question of a prompt or a resource has no answer
+        ├── NotDelivered            -31006, an answer cannot reach the call that asked
         └── NotNow                  the same request may succeed after `retry_after_seconds`
             ├── TryAgain            no part of the request ran
             │   ├── AuditLogDown    -31001
@@ -331,6 +332,18 @@ class NotAnswered(_FixedCode):
 
     def __init__(self, error: GatewayError) -> None:
         super().__init__(str(error), {"reason": type(error).__name__.lower()})
+
+
+class NotDelivered(_FixedCode):
+    """A client's answer cannot reach the call that asked, in another process of the deployment."""
+
+    CODE = -31006
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The answer could not be delivered: the server process that asked cannot be reached. "
+            "Cancel the call and start it again"
+        )
 
 
 class UnsupportedVersion(_FixedCode):

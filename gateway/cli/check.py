@@ -23,6 +23,7 @@ from gateway.auth.fetch import FetchFailed
 from gateway.authoring.inventory import inventory
 from gateway.authoring.registry import load_registry
 from gateway.authoring.server import identity_of
+from gateway.cli.check_replicas import examine_replicas
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import find_problems, find_tool_problems
@@ -39,7 +40,8 @@ TOOLS: Final = "tools"
 UPSTREAMS: Final = "upstreams"
 STORE: Final = "store"
 PROVIDER: Final = "identity provider"
-SUBJECTS: Final = (SETTINGS, KEYS, TOOLS, UPSTREAMS, STORE, PROVIDER)
+REPLICAS: Final = "replicas"
+SUBJECTS: Final = (SETTINGS, KEYS, TOOLS, UPSTREAMS, STORE, PROVIDER, REPLICAS)
 
 EXIT_CODES: Final[Mapping[State, int]] = {"ok": 0, "unreachable": 1, "wrong": 2}
 """1: the problem may be temporary. 2: somebody has to change the configuration."""
@@ -55,6 +57,8 @@ _OWNERS: Final = {
     "GATEWAY_JWT": PROVIDER,
     "GATEWAY_JWKS": PROVIDER,
     "GATEWAY_TOKEN_EXCHANGE": PROVIDER,
+    "GATEWAY_REPLICA_URL": REPLICAS,
+    "GATEWAY_PEERS": REPLICAS,
 }
 """The subject of a problem, by the prefix of its setting. All others belong to `SETTINGS`."""
 
@@ -236,8 +240,18 @@ def _describe_tools(settings: Settings) -> list[str]:
 async def _connect(settings: Settings, findings: Mapping[str, Finding]) -> None:
     ring = _ring(settings, findings[KEYS])
     await asyncio.gather(
-        _examine_store(settings, ring, findings[STORE]), _examine_provider(settings, findings[PROVIDER])
+        _examine_store(settings, ring, findings[STORE]),
+        _examine_provider(settings, findings[PROVIDER]),
+        _examine_replicas(settings, ring, findings[REPLICAS]),
     )
+
+
+async def _examine_replicas(settings: Settings, ring: KeyRing | None, finding: Finding) -> None:
+    if finding.wrong or ring is None or settings.audience is None:
+        return
+    notes, warnings = await examine_replicas(settings, ring, settings.audience)
+    finding.notes += notes or ([] if warnings else ["GATEWAY_REPLICA_URL and GATEWAY_PEERS are not set"])
+    finding.warnings += warnings
 
 
 async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Finding) -> None:

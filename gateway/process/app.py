@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
@@ -85,6 +86,7 @@ class GatewayApp:
         metadata_paths: frozenset[str] | None = None,
     ) -> None:
         settings = services.settings
+        self._built_in = os.getpid()
         self.is_running = False
         self.leaving = False
         self.startup_problem: ConfigurationError | None = None
@@ -106,7 +108,7 @@ class GatewayApp:
             close_connections=settings.connection_close,
         )
         self._hop_endpoint = HopEndpoint(
-            services.wires.hops.take,
+            services.wires.hops.receive,
             origins,
             services.telemetry,
             max_bytes=max_message_bytes(settings.max_body_bytes),
@@ -258,6 +260,11 @@ class GatewayApp:
             self._services.close_audit()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        if os.getpid() != self._built_in:  # processes with one boot id would take each other's answers for their own
+            raise ConfigurationError(
+                "the gateway was built before this process was forked; build it in each process: do not preload the "
+                "application, or use gateway.mount, which does so"
+            )
         stack.enter_context(watchdog())
         if self._services.store is not None:
             await check(self._services.store)
@@ -268,15 +275,14 @@ class GatewayApp:
         await stack.enter_async_context(self._services.authenticator.running())
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())
+        await stack.enter_async_context(self._services.neighbours.listening(self._services.wires.hops.take))
         await stack.enter_async_context(self._services.wires.broadcasts.running())
         if self._services.upstreams is not None:
             await stack.enter_async_context(self._services.upstreams.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
         if self._services.settings.replica_url is None:
-            log.info(
-                "GATEWAY_REPLICA_URL is not set, so answers of 2025-11-25 clients must reach this replica directly"
-            )
+            log.info("GATEWAY_REPLICA_URL is not set, so answers of 2025-11-25 clients must reach this host")
         if self._services.settings.redis_url is None and not self._services.settings.peers:
             log.info("GATEWAY_PEERS is not set, so a request can be cancelled only at the replica that runs it")
 

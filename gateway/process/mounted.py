@@ -75,6 +75,7 @@ class Mounted:
 
     def __init__(self, host: FastAPI, prefix: str, settings: Settings, *, health: bool, metrics: bool) -> None:
         settings.check_serving()
+        settings = _below(prefix, settings)
         warn_of_unknown(settings)
         _warn_of_urls(settings, prefix)
         self._host_lifespan = host.router.lifespan_context
@@ -117,9 +118,21 @@ class Mounted:
                     self._gateway = None
 
 
+def _below(prefix: str, settings: Settings) -> Settings:
+    """Return the settings for a prefix that ends in `/mcp` itself, which was taken for the endpoint's own path."""
+
+    def whole(url: str) -> str:
+        is_cut = not url.endswith(prefix) and f"{url}{ENDPOINT_PATH}".endswith(prefix)
+        return f"{url}{ENDPOINT_PATH}" if is_cut else url
+
+    if not prefix.endswith(ENDPOINT_PATH):
+        return settings
+    own = None if settings.replica_url is None else whole(settings.replica_url)
+    return settings.model_copy(update={"replica_url": own, "peers": tuple(whole(url) for url in settings.peers)})
+
+
 def _warn_of_urls(settings: Settings, prefix: str) -> None:
     """Warn about URLs without the mount path, which do not reach the gateway unless a proxy rewrites paths."""
-    public = settings.public_url and settings.public_url.rstrip("/").removesuffix(ENDPOINT_PATH)
-    for name, url in {"GATEWAY_PUBLIC_URL": public, "GATEWAY_REPLICA_URL": settings.replica_url}.items():
-        if url is not None and not url.endswith(prefix):
+    for name, url in {"GATEWAY_PUBLIC_URL": settings.resource, "GATEWAY_REPLICA_URL": settings.replica_url}.items():
+        if url is not None and not url.removesuffix(ENDPOINT_PATH).endswith(prefix):
             log.warning("the URL does not end with the path of the gateway", extra={"setting": name, "path": prefix})

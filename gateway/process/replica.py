@@ -37,9 +37,11 @@ from gateway.runtime.version import __version__
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
+from gateway.tokens.hop_messages import max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.web.hop import HopClient
+from gateway.web.neighbours import Neighbours
 from gateway.web.peers import Peers
 from gateway.web.ports import Authenticator
 from gateway.wires.assembly import Wires
@@ -71,6 +73,7 @@ class Services:
     telemetry: Telemetry
     changes: ChangeHub
     waiting: WaitingCalls
+    neighbours: Neighbours
     host: AsyncioHost
     callers: CallerLimits
     load: InFlight
@@ -146,6 +149,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     authenticator.on_change(authorities.review)
     waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities)
     telemetry.watch_waiting(waiting)
+    neighbours = Neighbours(keys, waiting.boot, max_bytes=max_message_bytes(settings.max_body_bytes))
     client = HopClient()
     wires = Wires(
         settings,
@@ -160,6 +164,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         waiting=waiting,
         authorities=authorities,
         post=client.post,
+        neighbours=neighbours,
         carriers=_carriers(settings, store, client, telemetry),
         tracing=tracing,
     )
@@ -175,6 +180,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         telemetry=telemetry,
         changes=changes,
         waiting=waiting,
+        neighbours=neighbours,
         host=host,
         callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
         load=load,

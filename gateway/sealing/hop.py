@@ -253,6 +253,11 @@ class SeenNonces:
             del self._seen[oldest]
 
 
+def receiver_of(message: bytes) -> bytes:
+    """Return the boot id of the receiver that a message names, without opening it; b"" if it is not a message."""
+    return b"" if len(message) < _HEAD.size else _HEAD.unpack_from(message)[4]
+
+
 def message_bytes(plaintext_bytes: int) -> int:
     """Return the length of a message with packed content of this size."""
     return _HEAD.size + token_chars(plaintext_bytes)

@@ -24,6 +24,8 @@ SETTING: Final = "GATEWAY_SEAL_KEYS"
 
 _HKDF_INFO = b"sealed-gateway/v1"
 _KEY_ID_LABEL = b"sealed-gateway/kid"
+_FOLDER_LABEL = b"sealed-gateway/folder/v1"
+_FOLDER_BYTES = 8
 _SEPARATORS = re.compile(r"[,\n]")
 _HEX_ENTRY = re.compile(r"[0-9A-Fa-f]{64}")
 _BASE64URL_ENTRY = re.compile(r"[0-9A-Za-z_-]{43}")
@@ -47,6 +49,14 @@ class SealKey:
         """Derive the key and its id from the 32 bytes of an operator's entry (HKDF-SHA256, RFC 5869)."""
         secret = HKDF(algorithm=SHA256(), length=ENTRY_BYTES, salt=None, info=_HKDF_INFO).derive(entry)
         return cls(hashlib.sha256(_KEY_ID_LABEL + secret).digest()[:KEY_ID_BYTES], secret)
+
+    def folder_name(self, audience: str) -> str:
+        """Return a name that only the deployment knows, for a folder that its processes on one host share.
+
+        A stranger on the same host cannot create a folder with this name first. The name reveals nothing about the key.
+        """
+        info = _FOLDER_LABEL + audience.encode()
+        return HKDF(algorithm=SHA256(), length=_FOLDER_BYTES, salt=None, info=info).derive(self.secret).hex()
 
 
 @dataclass(frozen=True, slots=True)

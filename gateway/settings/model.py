@@ -168,10 +168,14 @@ def _is_url(text: str, *, query: bool) -> bool:
 
 
 def _check_replica_url(url: str) -> str:
-    """Return the URL as other replicas use it. Replicas may share a private network, so http is allowed."""
+    """Return the URL as other replicas use it, without the path of the endpoint.
+
+    Replicas may share a private network, so http is allowed.
+    """
     url = url.replace(_HOST_NAME, socket.gethostname())
     good = len(url) <= _MAX_REPLICA_URL_CHARACTERS and _is_url(url, query=False)
-    return _check_url(url, good).rstrip("/")
+    path = urlsplit(_check_url(url, good)).path
+    return url.removesuffix(path) + path.rstrip("/").removesuffix(ENDPOINT_PATH).rstrip("/")
 
 
 def _check_peers(urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -349,6 +353,12 @@ class Settings(BaseSettings):
     )
     state_max_bytes: _Bytes = Field(
         default=65536, description="The largest state of an unfinished call that travels through the client."
+    )
+    answer_seconds: _Seconds = Field(
+        default=3600,
+        description=(
+            "How long a call of a client with a session waits for each answer, at most `GATEWAY_STATE_TTL_SECONDS`."
+        ),
     )
     session_ttl_seconds: _Seconds = Field(
         default=2592000,
@@ -530,7 +540,7 @@ class Settings(BaseSettings):
     ) = Field(
         default=None,
         description=(
-            "The URL where the other replicas reach this one, without `/mcp`. `{hostname}` stands for the "
+            "The URL where the other replicas reach this one, with or without `/mcp`. `{hostname}` stands for the "
             "name of this host."
         ),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from gateway.errors import HopReason
+from gateway.errors import GatewayError, HopReason
 from gateway.observability.metrics import Telemetry
 from gateway.sealing.hop import (
     EVERYONE,
@@ -19,6 +19,7 @@ from gateway.sealing.hop import (
     Role,
     SeenNonces,
     message_bytes,
+    receiver_of,
 )
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
@@ -34,6 +35,34 @@ MessageHandler: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | No
 log = logging.getLogger(__name__)
 
 
+class NoReply(GatewayError):
+    """A message got no reply from the process that it is for. The text says why, for the operator.
+
+    Attributes:
+        fields: what the text leaves out, for the log, such as the URL.
+    """
+
+    def __init__(self, why: str, **fields: object) -> None:
+        super().__init__(why)
+        self.fields = fields
+
+
+class Neighbours(Protocol):
+    """The other processes of the deployment on this host."""
+
+    def has(self, boot: bytes) -> bool:
+        """Return whether the process with this boot id seems to be one of them."""
+        ...
+
+    async def post(self, boot: bytes, message: bytes) -> bytes:
+        """Post a sealed message to one of them within a short time, and return its reply.
+
+        Raises:
+            NoReply: there is none.
+        """
+        ...
+
+
 def max_message_bytes(max_body_bytes: int) -> int:
     """Return the largest message for client request bodies of up to `max_body_bytes`."""
     return message_bytes(max_body_bytes + _MAX_BESIDE_BODY)
@@ -45,7 +74,8 @@ class Hops:
     Args:
         keys: seal and open.
         replica: this process.
-        post: posts a message to another process.
+        post: posts a message to the process at a URL.
+        neighbours: posts messages to processes on this host, which may share its URL or have none.
         telemetry: counts messages.
         max_bytes: the longest message that is opened.
     """
@@ -56,6 +86,7 @@ class Hops:
         replica: ReplicaAddress,
         *,
         post: Post,
+        neighbours: Neighbours,
         telemetry: Telemetry,
         max_bytes: int,
     ) -> None:
@@ -63,6 +94,7 @@ class Hops:
         self._url = replica.url
         self._process = Process(Role.REPLICA, replica.boot)
         self._post = post
+        self._neighbours = neighbours
         self._telemetry = telemetry
         self._max_bytes = max_bytes
         self._handlers: dict[str, MessageHandler] = {}
@@ -72,29 +104,54 @@ class Hops:
         """Register the handler for requests of a kind."""
         self._handlers[kind] = handler
 
-    async def ask(self, replica: ReplicaAddress, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    async def ask(self, replica: ReplicaAddress, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request to another replica and return the body of its reply.
 
         Args:
-            replica: the other one. Its URL must come from one of our own tokens.
+            replica: the other one. Its URL must come from one of our own tokens or settings.
             kind: of the request.
             body: of the request, a map of JSON values and `bytes`.
 
-        Returns:
-            None if no reply opens: then the process at that URL is not the right one.
+        Raises:
+            NoReply: no reply opens.
         """
+        answered = False
+        try:
+            reply = await self._exchange(replica, Content(kind, body))
+            answered = True
+        finally:
+            self._telemetry.hop_sent(answered=answered)
+        return reply
+
+    async def _exchange(self, replica: ReplicaAddress, content: Content) -> Mapping[str, Any]:
         hops = self._hops(replica.url)
         request = self._head(Process(Role.REPLICA, replica.boot))
-        message = await self._post(replica.url, hops.seal_request(request, Content(kind, body)))
-        reply: Content | None = None
-        if message is not None:
-            try:
-                reply = hops.open_reply(message, request, max_bytes=MAX_REPLY_BYTES)
-            except HopRefused as refused:
-                log.warning("reply of a replica rejected", extra={"url": replica.url, "reason": refused.reason.value})
-        answered = reply is not None and reply.kind == kind
-        self._telemetry.hop_sent(answered=answered)
-        return reply.body if answered and reply is not None else None
+        message = await self._send(replica, hops.seal_request(request, content))
+        try:
+            reply = hops.open_reply(message, request, max_bytes=MAX_REPLY_BYTES)
+        except HopRefused as refused:
+            raise NoReply("the reply does not open", url=replica.url, reason=refused.reason.value) from None
+        if reply.kind != content.kind:
+            raise NoReply("the reply is of another kind", url=replica.url)
+        return reply.body
+
+    async def _send(self, replica: ReplicaAddress, message: bytes) -> bytes:
+        if self._neighbours.has(replica.boot):
+            return await self._neighbours.post(replica.boot, message)
+        if not replica.url:
+            raise NoReply(
+                "the process is not on this host, or has ended, and has no GATEWAY_REPLICA_URL; set it on each replica"
+            )
+        if replica.url == self._url:
+            raise NoReply(
+                "the process is not on this host, or has ended, and has the same GATEWAY_REPLICA_URL; give each host "
+                "its own",
+                url=replica.url,
+            )
+        try:
+            return await self._post(replica.url, message)
+        except NoReply as error:
+            raise NoReply(f"{error}; if its replica runs, correct its GATEWAY_REPLICA_URL", **error.fields) from None
 
     def seal_for_everyone(self, kind: str, body: Mapping[str, Any]) -> bytes:
         """Return a message for all replicas. Each of them accepts it once.
@@ -120,6 +177,30 @@ class Hops:
         self._telemetry.hop_refused(reason)
         return None
 
+    async def receive(self, message: bytes) -> bytes | None:
+        """Do what `take` does, or pass a message for another process on this host on to it.
+
+        Processes that share a URL get each other's messages. A message is only passed on if it opens, and the process
+        that gets it from a neighbour never passes it on again.
+        """
+        boot = receiver_of(message)
+        if boot == self._process.boot or not self._neighbours.has(boot) or not self._is_authentic(message, boot):
+            return self.take(message)
+        try:
+            return await self._neighbours.post(boot, message) or None
+        except NoReply as error:
+            message_text = f"message of a replica not passed on: {error}"
+            log.warning(message_text, extra=error.fields)
+            return None
+
+    def _is_authentic(self, message: bytes, boot: bytes) -> bool:
+        receiver = Process(Role.REPLICA, boot)
+        try:
+            self._hops(self._url).open_request(message, receiver, now=self._keys.clock(), max_bytes=self._max_bytes)
+        except HopRefused:
+            return False
+        return True
+
     def _answer(self, message: bytes) -> bytes:
         now = self._keys.clock()
         hops = self._hops(self._url)
@@ -143,5 +224,5 @@ class Hops:
         return Head(self._process, receiver, keys.random_bytes(NONCE_BYTES), int(keys.clock() * 1000))
 
 
-Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes | None]]
-"""Posts a sealed message to the process at a URL, within a short time. Returns its reply, None if there is none."""
+Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
+"""Posts a sealed message to the process at a URL, within a short time, and returns its reply. It raises `NoReply`."""

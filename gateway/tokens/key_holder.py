@@ -37,13 +37,13 @@ class KeyHolder:
         random_bytes: a source of strong randomness.
     """
 
-    __slots__ = ("_ring", "_show", "audience", "call_ids", "clock", "current", "cursors", "random_bytes")
+    __slots__ = ("_ring", "_watchers", "audience", "call_ids", "clock", "current", "cursors", "random_bytes")
 
     def __init__(self, ring: KeyRing, audience: str, *, clock: Clock, random_bytes: RandomBytes) -> None:
         self.audience = audience
         self.clock = clock
         self.random_bytes = random_bytes
-        self._show: Callable[[Sequence[str]], None] | None = None
+        self._watchers: list[Callable[[Sequence[str]], object]] = []
         self._use(ring)
 
     @property
@@ -51,18 +51,23 @@ class KeyHolder:
         """The ids of the keys in use, the sealing one first."""
         return [key.key_id.hex() for key in self._ring.keys]
 
+    @property
+    def folder_names(self) -> list[str]:
+        """The names of the folders that processes of this host may share, that of the sealing key first."""
+        return [key.folder_name(self.audience) for key in self._ring.keys]
+
     def replace(self, ring: KeyRing) -> None:
         """Use these keys from now on; an equal ring changes nothing."""
         if ring == self._ring:
             return
         self._use(ring)
         log.info("seal keys replaced", extra={"key_ids": ", ".join(self.key_ids)})
-        if self._show is not None:
-            self._show(self.key_ids)
+        for watcher in self._watchers:
+            watcher(self.key_ids)
 
-    def show(self, show: Callable[[Sequence[str]], None]) -> None:
+    def show(self, show: Callable[[Sequence[str]], object]) -> None:
         """Call `show` with the ids of the keys in use, the sealing one first: now, and after each change."""
-        self._show = show
+        self._watchers.append(show)
         show(self.key_ids)
 
     def _use(self, ring: KeyRing) -> None:

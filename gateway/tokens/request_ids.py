@@ -6,9 +6,11 @@ An id is a sealed token. So the client's response may reach any replica, and no 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from gateway.errors import RejectReason
+from gateway.errors import NotDelivered, RejectReason
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.caller import Caller
 from gateway.protocol.jsonrpc import RequestId
@@ -16,6 +18,11 @@ from gateway.sealing.binding import request_id_binding
 from gateway.sealing.envelope import Rejected
 from gateway.sealing.request_id import CallAddress, TaskAddress, open_request_id, seal_request_id
 from gateway.tokens.key_holder import KeyHolder
+
+_UNREADABLE: Final = frozenset({RejectReason.UNKNOWN_KEY, RejectReason.NEWER_SCHEMA})
+"""Why an id does not open here although a call may wait for its answer: releases or keys are being rolled out."""
+
+_NO_FIELDS: Final[Mapping[str, object]] = {}
 
 log = logging.getLogger(__name__)
 
@@ -75,17 +82,31 @@ class RequestIds:
         return seal_request_id(self._keys.current, address, aad=self._aad(caller))
 
     def open(self, response_id: RequestId | None, caller: Caller) -> CallAddress | TaskAddress | None:
-        """Return where a response belongs. If its id is not one of ours for this caller, count that and return None."""
+        """Return where a response belongs. If its id is not one of ours for this caller, count that and return None.
+
+        Raises:
+            NotDelivered: the id is sealed, but not with a key or in a form that this process knows.
+        """
         try:
             return open_request_id(self._keys.current, response_id, aad=self._aad(caller), now=self._keys.clock())
         except Rejected as rejected:
-            self.reject(rejected.reason)
-            return None
+            reason = rejected.reason
+        self.reject(reason)
+        if reason in _UNREADABLE:
+            raise NotDelivered
+        return None
 
     def reject(self, reason: RejectReason) -> None:
         """Log and count a rejected response."""
-        log.warning("response rejected", extra={"reason": reason.value})
+        rejection = f"response rejected: {reason.value}"
+        log.warning(rejection, extra={"reason": reason.value})
         self._telemetry.response_rejected(reason)
+
+    def undelivered(self, why: str, fields: Mapping[str, object] = _NO_FIELDS) -> None:
+        """Log and count a response that did not reach the process where its call waits."""
+        failure = f"answer not delivered: {why}"
+        log.warning(failure, extra=fields)
+        self._telemetry.response_rejected(RejectReason.GONE)
 
     def _aad(self, caller: Caller) -> bytes:
         return request_id_binding(self._keys.audience, caller.principal)

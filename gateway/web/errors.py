@@ -21,8 +21,13 @@ STATUS_OF_CODE: Final[Mapping[int, int]] = {
     -32021: 400,
     -32022: 400,
     -31005: 400,
+    -31006: 200,
 }
-"""The HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are sent with 200."""
+"""The HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are sent with 200.
+
+-31006 exists only in sessions. The Python SDK 1.x ends its session at any other status of an answer, except 404, by
+which a server ends the session itself.
+"""
 
 STATUS_OF_LATER: Final[Mapping[int, int]] = {-31001: 503, -31003: 429, -31004: 504}
 """The HTTP status of a request that is not served now, by the code of its error.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import ssl
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 from weakref import WeakValueDictionary
 
 import httptools
+
+from gateway.tokens.hop_messages import NoReply
 
 HOP_PATH: Final = "/_gateway/hop"
 """The path, below the URL of a process, that receives messages."""
@@ -30,8 +31,6 @@ connections."""
 _CHUNK_BYTES: Final = 8192
 _MAX_HEAD_BYTES: Final = 65536
 
-log = logging.getLogger(__name__)
-
 
 class HopClient:
     """Posts messages to other processes. Use it only on the event loop."""
@@ -39,14 +38,17 @@ class HopClient:
     def __init__(self) -> None:
         self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def post(self, url: str, message: bytes, *, address: str = "", seconds: float = 2.0) -> bytes | None:
-        """Post a message, and return the sealed reply, or None if there is none.
+    async def post(self, url: str, message: bytes, *, address: str = "", seconds: float = 2.0) -> bytes:
+        """Post a message, and return the sealed reply.
 
         Args:
             url: the http or https URL of the process. It must come from our own settings or tokens.
             message: the sealed message.
             address: one of the addresses of the URL's host; "" for any.
             seconds: the time limit for everything.
+
+        Raises:
+            NoReply: the process does not answer, or refuses the message.
         """
         place = f"{url} at {address}" if address else url
         line = self._lines.get(place)
@@ -56,11 +58,9 @@ class HopClient:
             async with asyncio.timeout(seconds), line:
                 answer = await _post(urlsplit(url), address, message)
         except (OSError, ValueError) as error:
-            log.warning("replica not reached", extra={"url": place, "reason": type(error).__name__})
-            return None
+            raise NoReply("no process answers at the URL", url=place, reason=type(error).__name__) from None
         if answer.status != 200:
-            log.warning("replica refused a message", extra={"url": place, "status": answer.status})
-            return None
+            raise NoReply("something else answers at the URL", url=place, status=answer.status)
         return bytes(answer.body)
 
 

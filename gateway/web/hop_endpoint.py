@@ -8,7 +8,7 @@ that are still arriving are read at a time, and each only for a short time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from gateway.errors import GatewayError, HopReason
@@ -48,7 +48,12 @@ class HopEndpoint:
     """
 
     def __init__(
-        self, take: Callable[[bytes], bytes | None], origins: OriginPolicy, telemetry: Telemetry, *, max_bytes: int
+        self,
+        take: Callable[[bytes], Awaitable[bytes | None]],
+        origins: OriginPolicy,
+        telemetry: Telemetry,
+        *,
+        max_bytes: int,
     ) -> None:
         self._take = take
         self._origins = origins
@@ -73,7 +78,7 @@ class HopEndpoint:
     async def _reply(self, scope: Scope, exchange: Exchange) -> bytes | None:
         try:
             self._check(scope)
-            return self._take(await self._body(exchange))
+            return await self._take(await self._body(exchange))
         except _NotTaken as not_taken:
             self._telemetry.hop_refused(not_taken.reason)
             return None

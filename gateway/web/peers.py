@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from gateway.observability.metrics import Telemetry
 from gateway.runtime.background import in_thread
+from gateway.tokens.hop_messages import NoReply
 from gateway.web.hop import HopClient, port_of
 
 MAX_PEERS: Final = 128
@@ -91,7 +92,13 @@ class Peers:
                 self._looking.cancel()
 
     async def _post(self, place: _Place, message: bytes) -> bool:
-        taken = await self._client.post(place.url, message, address=place.address) is not None
+        taken = True
+        try:
+            await self._client.post(place.url, message, address=place.address)
+        except NoReply as error:
+            taken = False
+            failure = f"message not delivered: {error}; if its replica runs, correct GATEWAY_PEERS"
+            log.warning(failure, extra=error.fields)
         self._telemetry.hop_sent(answered=taken)
         return taken
 

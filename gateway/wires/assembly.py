@@ -29,7 +29,7 @@ from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.settings.model import Settings
 from gateway.tasks.ports import TaskStore
 from gateway.tokens.cursors import TaskCursors
-from gateway.tokens.hop_messages import Hops, Post, max_message_bytes
+from gateway.tokens.hop_messages import Hops, Neighbours, Post, max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress, RequestIds
 from gateway.tokens.session_ids import Sessions
@@ -77,6 +77,7 @@ class Wires:
         waiting: the calls that wait for their clients.
         authorities: end work that a caller may no longer do.
         post: posts a sealed message to another replica.
+        neighbours: posts sealed messages to replicas on this host.
         carriers: deliver sealed messages to all other replicas; they are tried in turn.
         tracing: traces requests, or None.
 
@@ -102,6 +103,7 @@ class Wires:
         waiting: WaitingCalls,
         authorities: Authorities,
         post: Post,
+        neighbours: Neighbours,
         carriers: Sequence[Carrier],
         tracing: Tracing | None = None,
     ) -> None:
@@ -127,6 +129,7 @@ class Wires:
             keys,
             self._replica,
             post=post,
+            neighbours=neighbours,
             telemetry=telemetry,
             max_bytes=max_message_bytes(settings.max_body_bytes),
         )
@@ -240,7 +243,12 @@ class Wires:
             sessions=self._sessions,
             addresses=self._addresses,
             deliveries=Deliveries(
-                self._waiting, self._replica, self._addresses, self.hops, max_json_depth=self._settings.max_json_depth
+                self._waiting,
+                self._replica,
+                self._addresses,
+                self.hops,
+                self.broadcasts,
+                max_json_depth=self._settings.max_json_depth,
             ),
             broadcasts=self.broadcasts,
             tasks=draft_tasks,
@@ -265,7 +273,7 @@ class Wires:
             methods,
             self._addresses,
             self._waiting,
-            answer_seconds=self._settings.state_ttl_seconds,
+            answer_seconds=min(self._settings.answer_seconds, self._settings.state_ttl_seconds),
             clock=self._keys.clock,
             takes_tasks=access is not None,
         )

@@ -42,7 +42,8 @@ MAX_BYTES: Final = 2048
 MAX_UNDER_WAY: Final = 4
 """How many messages may be in delivery. If a replica does not answer, each takes its whole time limit."""
 
-_KIND: Final = "hints"
+HINTS: Final = "hints"
+"""The kind of message that carries hints. Without any, it asks only for a reply."""
 
 
 class _Waiting:
@@ -101,7 +102,7 @@ class Broadcasts:
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: set[asyncio.Task[None]] = set()
-        hops.handle(_KIND, self._take)
+        hops.handle(HINTS, self._take)
 
     def forward_to(self, kind: str, taker: Callable[[str], object]) -> None:
         """Pass hints of this kind from other replicas to `taker`."""
@@ -160,7 +161,7 @@ class Broadcasts:
         """Send a message with the first carrier that delivers it."""
         delivered = False
         for carrier in self._carriers:
-            delivered = await carrier.send(lambda: self._hops.seal_for_everyone(_KIND, body))
+            delivered = await carrier.send(lambda: self._hops.seal_for_everyone(HINTS, body))
             if delivered:
                 break
         self._telemetry.broadcast(failed=not delivered)

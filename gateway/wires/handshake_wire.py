@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.calls.authority import Authority
-from gateway.errors import GatewayError, HttpRefusal, TaskStoreDown
+from gateway.errors import GatewayError, HttpRefusal, NotDelivered, TaskStoreDown
 from gateway.protocol import headers as header
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import from_flags
@@ -161,11 +161,15 @@ class HandshakeWire:
 
         Raises:
             InsufficientScope: the call or task does not accept an answer with this token, or in this session.
+            NotDelivered: the call or task cannot be reached from here.
         """
         address = self._addresses.open(response.id, authority)
         if isinstance(address, CallAddress):
             await self._deliveries.deliver(address, response, body, authority)
-        elif address is not None and self._tasks is not None:
+        elif address is not None:
+            if self._tasks is None:
+                self._addresses.undelivered("it is for a task, and this replica has no GATEWAY_REDIS_URL; set it")
+                raise NotDelivered
             await self._tasks.take_answer(response, address, authority)
 
     async def _take_notification(self, notification: Notification, session: Session | None, caller: Caller) -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -152,6 +153,9 @@ class Replica(GatewayProcess):
             self.listener.listen(_BACKLOG)
         self.address = HOST, port_of(self.listener)
         self.environ.setdefault("GATEWAY_REPLICA_URL", self.url.removesuffix("/mcp"))
+        if "XDG_RUNTIME_DIR" not in self.environ:  # as if on a host of its own
+            runtime = self._kept.enter_context(tempfile.TemporaryDirectory(prefix="gw-"))
+            self.environ["XDG_RUNTIME_DIR"] = runtime
 
     @property
     def url(self) -> str:

@@ -22,6 +22,7 @@ from gateway.tokens.key_holder import KeyHolder
 from loadtest.cluster import REPOSITORY, RedisServer, clean_environment, free_port
 from tests import forkserver
 from tests.identity import IdentityProvider, Request, SigningKey
+from tests.integration.fleet import Fleet
 from tests.token_endpoint import TokenEndpoint
 
 KEY, OTHER_KEY = "1f" * 32, "2e" * 32
@@ -284,7 +285,7 @@ def test_the_command_prints_a_line_for_each_subject_and_exits_as_the_report_says
     assert result.returncode == 1, result.stderr
     report = json.loads(result.stdout)
     assert report["exit_code"] == 1
-    assert [subject["state"] for subject in report["subjects"]] == ["ok", "ok", "ok", "ok", "unreachable", "ok"]
+    assert [subject["state"] for subject in report["subjects"]] == ["ok", "ok", "ok", "ok", "unreachable", "ok", "ok"]
     assert report["subjects"][2]["notes"] == ["1 tool", f"served as sealed-gateway {__version__}"]
     assert result.stderr == "hello\n"
     assert str(REPOSITORY) not in result.stdout
@@ -311,3 +312,42 @@ def test_a_network_of_more_than_balancers_is_named(wide: str) -> None:
 
 def test_a_network_of_balancers_is_not() -> None:
     assert found({**GOOD, "GATEWAY_TRUSTED_PROXIES": "192.0.2.7,10.0.0.0/24,fd00::/64,::1"})["settings"].warnings == []
+
+
+def test_the_urls_of_replicas_are_asked_whether_a_replica_of_this_deployment_is_there(tmp_path: Path) -> None:
+    with Fleet(tmp_path, {"GATEWAY_SEAL_KEYS": KEY, "GATEWAY_AUDIENCE": "tests"}, names=("r1",)) as fleet:
+        url, gone = fleet.replicas[0].url, f"http://127.0.0.1:{free_port()}"
+        own = {"GATEWAY_SEAL_KEYS": KEY, "GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none"}
+
+        def replicas(**environ: str) -> Finding:
+            return found({**own, **environ}, "gateway.demo")["replicas"]
+
+        assert replicas().notes == ["GATEWAY_REPLICA_URL and GATEWAY_PEERS are not set"]
+        good = replicas(GATEWAY_REPLICA_URL=url, GATEWAY_PEERS=url)
+        assert good.notes == [f"a replica replies at {url.removesuffix('/mcp')}/_gateway/hop"] * 2
+        assert (good.state, good.warnings) == ("ok", [])
+        for changes, reason in (
+            ({"GATEWAY_SEAL_KEYS": OTHER_KEY}, "(status 404)"),
+            ({"GATEWAY_AUDIENCE": "others"}, "(status 404)"),
+            ({"GATEWAY_REPLICA_URL": f"{url}/below", "GATEWAY_PEERS": f"{url}/below"}, "(status 404)"),
+            (
+                {"GATEWAY_REPLICA_URL": gone, "GATEWAY_PEERS": gone},
+                "(reason ConnectionRefusedError)",
+            ),
+        ):
+            bad = replicas(**{"GATEWAY_REPLICA_URL": url, "GATEWAY_PEERS": url, **changes})
+            assert (bad.state, bad.notes) == ("ok", []), "it may not have started yet"
+            for name, warning in zip(("GATEWAY_REPLICA_URL", "GATEWAY_PEERS"), bad.warnings, strict=True):
+                assert warning.startswith(f"{name}: no replica of this deployment replies at http://127.0.0.1:")
+                assert reason in warning
+        alias = url.replace("127.0.0.1", "localhost")
+        (warning,) = replicas(GATEWAY_REPLICA_URL=alias, GATEWAY_PEERS=alias).warnings
+        assert warning.startswith("GATEWAY_REPLICA_URL: "), "the replica there has another one"
+
+
+def test_a_stranger_that_accepts_everything_is_not_taken_for_a_replica() -> None:
+    with TokenEndpoint() as stranger:
+        stranger.send(b"fine", 200)
+        url = stranger.environ["GATEWAY_TOKEN_EXCHANGE_URL"]
+        finding = found({**GOOD, "GATEWAY_REPLICA_URL": url, "GATEWAY_PEERS": url}, "gateway.demo")["replicas"]
+        assert [line.partition(":")[0] for line in finding.warnings] == ["GATEWAY_REPLICA_URL", "GATEWAY_PEERS"]

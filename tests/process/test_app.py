@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from gateway.http.limits import Limits
 from gateway.process.app import _connection_limits
 from gateway.settings.model import Settings
-from loadtest.cluster import new_key
+from loadtest.cluster import clean_environment, new_key
 
 
 def test_every_limit_on_connections_comes_from_its_setting() -> None:
@@ -37,3 +40,36 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
         max_unread_bytes=1_048_577,
         idle_seconds=75,
     )
+
+
+PRELOADED = """
+import asyncio, os, sys
+from gateway.process.app import create_app
+
+app = create_app()
+if os.fork() != 0:
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+
+
+async def start():
+    async with app.router.lifespan_context(app):
+        print("started")
+
+
+asyncio.run(start())
+"""
+
+
+def test_a_process_that_is_forked_after_the_gateway_was_built_refuses_to_start() -> None:
+    environ = {"GATEWAY_TOOLS": "gateway.demo.machines", "GATEWAY_SEAL_KEYS": new_key(), "GATEWAY_AUDIENCE": "tests"}
+    ended = subprocess.run(
+        [sys.executable, "-c", PRELOADED],
+        check=False,
+        env=clean_environment({**environ, "GATEWAY_AUTH": "none"}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode != 0
+    assert "started" not in ended.stdout
+    assert "do not preload the application, or use gateway.mount" in ended.stderr

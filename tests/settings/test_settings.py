@@ -64,6 +64,7 @@ EXAMPLES = {
     "GATEWAY_STATE_TTL_SECONDS": Example(3600, "60", 60, "0"),
     "GATEWAY_FLOW_MAX_SECONDS": Example(86400, "120", 120, "1e3"),
     "GATEWAY_STATE_MAX_BYTES": Example(65536, "2048", 2048, "64K"),
+    "GATEWAY_ANSWER_SECONDS": Example(3600, "600", 600, "0"),
     "GATEWAY_SESSION_TTL_SECONDS": Example(2592000, "61", 61, "0"),
     "GATEWAY_AUTH": Example("jwt", "None", "none", "basic"),
     "GATEWAY_JWT_SECRET": Example(None, SECRET, SecretStr(SECRET), "hunter2-hunter2"),
@@ -232,6 +233,13 @@ def test_replicas_without_a_name_get_different_short_ones() -> None:
 )
 def test_other_replicas_may_reach_this_one_by_http_too(url: str) -> None:
     assert Settings.load({"GATEWAY_REPLICA_URL": f"{url}/"}).replica_url == url
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.7:8080", "https://r1/tools", "http://mcp", "http://r1/mcp-tools"])
+@pytest.mark.parametrize("end", ["", "/", "/mcp", "/mcp/"])
+def test_the_url_of_a_replica_may_be_that_of_its_endpoint(url: str, end: str) -> None:
+    settings = Settings.load({"GATEWAY_REPLICA_URL": url + end, "GATEWAY_PEERS": f"http://r2,{url}{end}"})
+    assert (settings.replica_url, settings.peers) == (url, ("http://r2", url))
 
 
 @pytest.mark.parametrize(

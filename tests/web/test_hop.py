@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.tokens.hop_messages import NoReply
 from gateway.web import hop
 from gateway.web.hop import MAX_POSTS, HopClient
 from gateway.web.listener import listen
@@ -141,11 +142,10 @@ async def test_the_replica_may_be_below_a_path(path: str) -> None:
 
 
 @pytest.mark.parametrize("status", [201, 202, 204, 206, 400, 401, 404, 413, 429, 500, 503])
-async def test_any_other_status_is_not_a_reply_and_is_logged(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_other_status_is_not_a_reply_and_the_error_names_it(status: int) -> None:
     async with replica(sends(b"HTTP/1.1 %d Any\r\ncontent-length: 6\r\n\r\n" % status + REPLY)) as other:
-        assert await post(other.url, MESSAGE, seconds=SECONDS) is None
-    (record,) = caplog.records
-    assert (record.getMessage(), vars(record)["status"]) == ("replica refused a message", status)
+        why = await unanswered(other.url, MESSAGE, seconds=SECONDS)
+    assert why == ("something else answers at the URL", {"url": other.url, "status": status})
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -153,7 +153,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
     async with replica(sends(ANSWERED)) as elsewhere:
         redirect = b"HTTP/1.1 %d See\r\nlocation: %b/mcp\r\n\r\n" % (status, elsewhere.url.encode())
         async with replica(sends(redirect)) as other:
-            assert await post(other.url, MESSAGE, seconds=SECONDS) is None
+            await unanswered(other.url, MESSAGE, seconds=SECONDS)
         assert len(other.seen) == 1
         assert not elsewhere.seen
 
@@ -177,7 +177,7 @@ async def test_an_answer_in_pieces_is_put_together() -> None:
 
 async def test_a_body_without_end_is_not_a_reply() -> None:
     async with replica(never_ends_its_body) as other, asyncio.timeout(SECONDS):
-        assert await post(other.url, MESSAGE, seconds=10 * SECONDS) is None
+        await unanswered(other.url, MESSAGE, seconds=10 * SECONDS)
         await asyncio.wait_for(other.gone.wait(), SECONDS)
 
 
@@ -194,19 +194,19 @@ async def test_the_first_answer_is_the_answer_whatever_follows_it() -> None:
 
 async def test_a_head_over_64_kib_is_not_an_answer() -> None:
     async with replica(sends(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 65536 + b"\r\n\r\n")) as other:
-        assert await post(other.url, MESSAGE, seconds=SECONDS) is None
+        await unanswered(other.url, MESSAGE, seconds=SECONDS)
 
 
 async def test_a_head_without_end_is_not_an_answer() -> None:
     async with replica(never_ends_its_head) as other, asyncio.timeout(SECONDS):
-        assert await post(other.url, MESSAGE, seconds=10 * SECONDS) is None
+        await unanswered(other.url, MESSAGE, seconds=10 * SECONDS)
         await asyncio.wait_for(other.gone.wait(), SECONDS)
 
 
 @pytest.mark.parametrize("answer", [says_nothing, drips])
 async def test_a_slow_replica_is_given_up_and_its_connection_ended(answer: Answer) -> None:
     async with replica(answer) as other:
-        assert await post(other.url, MESSAGE, seconds=SHORT) is None
+        await unanswered(other.url, MESSAGE, seconds=SHORT)
         await asyncio.wait_for(other.gone.wait(), SECONDS)
 
 
@@ -223,13 +223,13 @@ async def test_a_sender_has_as_much_time_as_it_was_given() -> None:
 async def test_a_replica_that_takes_no_connection_is_given_up() -> None:
     with listen("127.0.0.1", 0) as nobody_accepts:
         port = nobody_accepts.getsockname()[1]
-        assert await post(f"http://127.0.0.1:{port}", MESSAGE, seconds=SHORT) is None
+        await unanswered(f"http://127.0.0.1:{port}", MESSAGE, seconds=SHORT)
 
 
 async def test_a_replica_that_reads_nothing_of_a_large_request_is_given_up() -> None:
     with listen("127.0.0.1", 0) as nobody_reads:
         port = nobody_reads.getsockname()[1]
-        assert await post(f"http://127.0.0.1:{port}", bytes(1 << 25), seconds=SHORT) is None
+        await unanswered(f"http://127.0.0.1:{port}", bytes(1 << 25), seconds=SHORT)
 
 
 async def test_a_large_request_arrives_whole() -> None:
@@ -239,20 +239,23 @@ async def test_a_large_request_arrives_whole() -> None:
     assert other.seen[0][1] == body
 
 
+async def unanswered(url: str, message: bytes, **options: Any) -> tuple[str, dict[str, object]]:
+    """Post a message that gets no reply, and return why, with the fields for the log."""
+    with pytest.raises(NoReply) as caught:
+        await post(url, message, **options)
+    return str(caught.value), caught.value.fields
+
+
 def nobody() -> str:
     """Return the URL of a port that was free a moment ago."""
     with listen("127.0.0.1", 0) as gone:
         return f"http://127.0.0.1:{gone.getsockname()[1]}"
 
 
-async def test_a_replica_that_is_gone_is_known_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_replica_that_is_gone_is_known_at_once() -> None:
     url = nobody()
-    with caplog.at_level(logging.WARNING, "gateway.web.hop"):
-        assert await post(url, MESSAGE, seconds=SECONDS) is None
-    (record,) = caplog.records
-    assert record.getMessage() == "replica not reached"
-    assert record.__dict__["url"] == url
-    assert not any(secret in str(record.__dict__) for secret in ("sealed",))
+    why = await unanswered(url, MESSAGE, seconds=SECONDS)
+    assert why == ("no process answers at the URL", {"url": url, "reason": "ConnectionRefusedError"})
 
 
 @pytest.mark.parametrize(
@@ -272,7 +275,7 @@ async def test_a_replica_that_is_gone_is_known_at_once_and_logged(caplog: pytest
 )
 async def test_anything_but_an_answer_counts_as_gone(data: bytes) -> None:
     async with replica(hangs_up_after(data)) as other:
-        assert await post(other.url, MESSAGE, seconds=SECONDS) is None
+        await unanswered(other.url, MESSAGE, seconds=SECONDS)
 
 
 async def test_messages_to_a_silent_process_hold_few_connections_and_keep_none_from_others() -> None:
@@ -297,14 +300,14 @@ async def test_a_url_without_a_replica_in_it_reaches_nobody_not_even_this_machin
         raise AssertionError(args)
 
     monkeypatch.setattr(asyncio, "open_connection", unexpected)
-    assert await post(url, MESSAGE, seconds=SECONDS) is None
+    await unanswered(url, MESSAGE, seconds=SECONDS)
 
 
 async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     async with replica(sends(ANSWERED)) as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        assert await post(nobody(), MESSAGE, seconds=SECONDS) is None
+        await unanswered(nobody(), MESSAGE, seconds=SECONDS)
         assert not proxy.seen
 
 
@@ -344,5 +347,5 @@ async def test_a_replica_whose_certificate_is_not_trusted_gets_nothing(trusted: 
     (tmp_path / "other").mkdir()
     stranger = make_certificate(tmp_path / "other")
     async with replica(sends(ANSWERED), serves_as(stranger)) as other:
-        assert await post(f"https://{other.authority}", MESSAGE, seconds=SECONDS) is None
+        await unanswered(f"https://{other.authority}", MESSAGE, seconds=SECONDS)
         assert not other.seen

@@ -29,6 +29,7 @@ from gateway.wires.broadcasts import (
 )
 from gateway.wires.ports import Carrier
 from loadtest.cluster import new_key
+from tests.neighbours import Beside
 
 KEY = new_key()
 NOW = 1_800_000_000.0
@@ -81,6 +82,7 @@ class Process:
             KeyHolder(KeyRing.parse(key), "tests", clock=lambda: NOW, random_bytes=os.urandom),
             ReplicaAddress(f"http://{boot.decode()}", boot * 16),
             post=_nowhere,
+            neighbours=Beside(),
             telemetry=self.telemetry,
             max_bytes=max_message_bytes(SMALLEST_BODY_BYTES),
         )
@@ -93,7 +95,7 @@ class Process:
         return self.telemetry.registry.get_sample_value(name, labels) or 0.0
 
 
-async def _nowhere(_url: str, _message: bytes) -> bytes | None:
+async def _nowhere(_url: str, _message: bytes) -> bytes:
     raise AssertionError
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.calls.authority import Authority
-from gateway.errors import InsufficientScope, RejectReason, RpcError
+from gateway.errors import InsufficientScope, NotDelivered, RejectReason, RpcError
 from gateway.protocol.handshake.questions import answer_of
 from gateway.protocol.jsonrpc import Response, parse_message
 from gateway.protocol.strict_json import decode
 from gateway.sealing.principal import Claims, Principal
 from gateway.sealing.request_id import CallAddress
-from gateway.tokens.hop_messages import Hops
+from gateway.tokens.hop_messages import Hops, NoReply
 from gateway.tokens.request_ids import ReplicaAddress, RequestIds
+from gateway.wires.broadcasts import Broadcasts
 from gateway.wires.legacy.pending_answers import WaitingCalls
 
 ANSWER: Final = "answer"
 """The kind of message that carries an answer."""
+
+UNDELIVERED: Final = "undelivered"
+"""The hint that an answer could not be delivered. The process that holds the call ends it.
+
+Its text is the boot id of that process, the id of the call, the session and the wire key, separated by blanks. The
+first three are in hex.
+"""
 
 
 class Deliveries:
@@ -28,6 +37,7 @@ class Deliveries:
         replica: the address of this process.
         addresses: counts answers that are not delivered.
         hops: sends answers to other replicas, and receives theirs.
+        broadcasts: report answers that are not delivered, and receive such reports.
         max_json_depth: how deep the body of a client's response may nest.
     """
 
@@ -37,6 +47,7 @@ class Deliveries:
         replica: ReplicaAddress,
         addresses: RequestIds,
         hops: Hops,
+        broadcasts: Broadcasts,
         *,
         max_json_depth: int,
     ) -> None:
@@ -44,11 +55,13 @@ class Deliveries:
         self._replica = replica
         self._addresses = addresses
         self._hops = hops
+        self._broadcasts = broadcasts
         self._max_json_depth = max_json_depth
         hops.handle(ANSWER, self._take)
+        broadcasts.forward_to(UNDELIVERED, self._take_report)
 
     async def deliver(self, address: CallAddress, response: Response, body: bytes, authority: Authority) -> None:
-        """Deliver an answer. An answer that nobody waits for is counted and ignored.
+        """Deliver an answer. If its call has ended, or has this answer already, that is counted and ignored.
 
         Args:
             address: the call that the answer belongs to. Only this decides which replica may receive it.
@@ -58,20 +71,26 @@ class Deliveries:
 
         Raises:
             InsufficientScope: the call does not accept an answer with this authority.
+            NotDelivered: the process where the call waits did not reply.
         """
         if address.boot == self._replica.boot:
             self._deliver_here(address.call, address.key, response, authority)
-        elif not await self._hand_over(address, body, authority):
-            self._addresses.reject(RejectReason.GONE)
+            return
+        try:
+            await self._hand_over(address, body, authority)
+        except NoReply as error:
+            self._addresses.undelivered(str(error), error.fields)
+            place = f"{address.boot.hex()} {address.call.hex()} {authority.session.hex()} {address.key}"
+            self._broadcasts.send(UNDELIVERED, place, authority.principal)
+            raise NotDelivered from None
 
-    async def _hand_over(self, address: CallAddress, body: bytes, authority: Authority) -> bool:
-        """Send an answer to the replica that waits for it, and return whether that replica received it.
+    async def _hand_over(self, address: CallAddress, body: bytes, authority: Authority) -> None:
+        """Send an answer to the replica that waits for it.
 
         Raises:
             InsufficientScope: the replica refused the answer for this reason.
+            NoReply: the answer did not arrive there.
         """
-        if address.replica_url in ("", self._replica.url):
-            return False
         replica = ReplicaAddress(address.replica_url, address.boot)
         message = {"call": address.call, "key": address.key, "response": body, "authority": _packed(authority)}
         reply = await self._hops.ask(replica, ANSWER, message)
@@ -79,8 +98,15 @@ class Deliveries:
             case {"outcome": "refused", "scopes": list(scopes), "message": str(text)}:
                 raise InsufficientScope((str(scope) for scope in scopes), text)
             case {"outcome": "taken" | "late"}:
-                return True
-        return False
+                return
+        raise NoReply("the process that it is for sent a reply that this release does not know")
+
+    def _take_report(self, report: str) -> None:
+        """End the call whose answer another replica could not deliver, if it waits here."""
+        match report.split(" ", 3):
+            case [boot, call, session, key] if boot == self._replica.boot.hex():
+                with contextlib.suppress(ValueError):  # a form of another release
+                    self._waiting.lose(bytes.fromhex(call), key, bytes.fromhex(session))
 
     def _take(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Take an answer from another replica. It is never forwarded again."""

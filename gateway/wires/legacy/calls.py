@@ -29,7 +29,7 @@ from gateway.protocol.versions import LEGACY
 from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import RequestIds
 from gateway.wires.handshake.tasks import TTL_FORM
-from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
+from gateway.wires.legacy.pending_answers import Lapsed, Leaving, Undelivered, WaitingCall, WaitingCalls
 from gateway.wires.methods import Incoming, Methods, RunLeg
 from gateway.wires.replies import Reply
 
@@ -171,7 +171,7 @@ class LegacyCalls:
                     answers = await call.answers()
         except (Lapsed, TimeoutError) as error:
             raise Unanswered(_why(error)) from None
-        except (Leaving, TryAgain) as error:
+        except (Leaving, Undelivered, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
         with contextlib.suppress(Overloaded):  # a user's answers are not discarded, however busy the replica is
             await client.enter()
@@ -197,6 +197,8 @@ def _why(error: Exception) -> str:
     """Return why the call cannot wait for an answer, and what to do."""
     if isinstance(error, Leaving):
         return "The server is about to restart and cannot wait for the answer; call again"
+    if isinstance(error, Undelivered):
+        return "An answer reached another process of the server, which could not deliver it; call again"
     if isinstance(error, Lapsed):
         return "The access token is no longer valid for this call; call again with another token"
     if isinstance(error, TimeoutError):

@@ -22,6 +22,10 @@ class Leaving(Exception):
     """No call waits in this process any longer, because the process is about to end."""
 
 
+class Undelivered(Exception):
+    """An answer for a waiting call arrived at a replica that could not deliver it."""
+
+
 class Lapsed(Exception):
     """The authority of a waiting call has ended, for example because its token has expired."""
 
@@ -48,8 +52,7 @@ class WaitingCall:
         self._expected: dict[str, None] = {}  # ordered
         self._answers: dict[str, Answer] = {}
         self._is_over = asyncio.Event()
-        self._is_closed = False
-        self._has_lapsed = False
+        self._ending: type[Leaving | Undelivered | Lapsed] | None = None
 
     def expect(self, keys: Iterable[str]) -> None:
         """Expect answers to these keys from now on, and to no others.
@@ -67,12 +70,12 @@ class WaitingCall:
         Raises:
             Lapsed: the authority of the call has ended.
             Leaving: the process is about to end, and answers are missing.
+            Undelivered: an answer was lost on its way.
         """
         await self._is_over.wait()
-        if self._has_lapsed:
-            raise Lapsed
-        if len(self._answers) < len(self._expected):
-            raise Leaving
+        ending = self._ending
+        if ending is not None and (ending is Lapsed or len(self._answers) < len(self._expected)):
+            raise ending
         return {key: self._answers[key] for key in self._expected}
 
     def expects(self, key: str) -> bool:
@@ -87,16 +90,22 @@ class WaitingCall:
 
     def lapse(self) -> None:
         """End the wait for good, because the authority has ended."""
-        self._has_lapsed = True
-        self.close()
+        self._end(Lapsed)
 
     def close(self) -> None:
-        """End the wait for good."""
-        self._is_closed = True
+        """End the wait for good, because the process is about to end."""
+        self._end(self._ending or Leaving)
+
+    def lose(self) -> None:
+        """End the wait for good, because an answer was lost on its way."""
+        self._end(self._ending or Undelivered)
+
+    def _end(self, ending: type[Leaving | Undelivered | Lapsed]) -> None:
+        self._ending = ending
         self._note()
 
     def _note(self) -> None:
-        if self._is_closed or len(self._answers) == len(self._expected):
+        if self._ending is not None or len(self._answers) == len(self._expected):
             self._is_over.set()
 
 
@@ -184,6 +193,18 @@ class WaitingCalls:
             return False
         place.call.take(key, answer, authority)
         return True
+
+    def lose(self, call_id: bytes, key: str, session: bytes) -> None:
+        """End the call that waits for this answer, because a replica that received the answer could not deliver it.
+
+        Args:
+            call_id: the id of the call.
+            key: the wire key of the question.
+            session: the session in which the answer came. Only that of the call counts.
+        """
+        place = self._calls.get(call_id)
+        if place is not None and place.session in (b"", session) and place.call.expects(key):
+            place.call.lose()
 
     def close(self) -> None:
         """End all waits, including those that start later."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
+
+import pytest
 
 from loadtest.cluster import Replica
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.messages import accept, call_params
-from tests.wires.draft.transport import Message
+from tests.wires.draft.transport import Message, RpcError
 from tests.wires.draft.under_way import UnderWay, under_way
 
 LEGACY: Final = "2025-11-25"
@@ -52,6 +55,15 @@ async def result_of(request: UnderWay) -> dict[str, Any]:
     """Wait for the end of an answer, and return the result."""
     result: dict[str, Any] = (await request.response())["result"]
     return result
+
+
+@contextlib.contextmanager
+def undelivered() -> Iterator[None]:
+    """Expect that an answer is refused, because it cannot reach its call."""
+    with pytest.raises(RpcError) as caught:
+        yield
+    assert caught.value.code == -31006
+    assert "start it again" in str(caught.value)
 
 
 def rejected(replica: Replica, reason: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -14,18 +14,20 @@ import pytest
 
 from gateway.calls.authority import Authority
 from gateway.engine.questions import Answer
-from gateway.errors import HopReason, InsufficientScope, RejectReason
+from gateway.errors import HopReason, InsufficientScope, NotDelivered, RejectReason
 from gateway.protocol.jsonrpc import Response
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
 from gateway.sealing.request_id import CallAddress
-from gateway.tokens.hop_messages import Hops
+from gateway.tokens.hop_messages import Hops, NoReply
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
-from gateway.wires.legacy.answer_delivery import ANSWER, Deliveries
-from gateway.wires.legacy.pending_answers import WaitingCalls
+from gateway.wires.broadcasts import Broadcasts
+from gateway.wires.legacy.answer_delivery import ANSWER, UNDELIVERED, Deliveries
+from gateway.wires.legacy.pending_answers import Undelivered, WaitingCalls
 from loadtest.cluster import new_key
 from tests.authorities import authorities, nothing
+from tests.neighbours import Beside
 
 HERE = ReplicaAddress("http://here", b"h" * 16)
 ELSEWHERE = ReplicaAddress("http://elsewhere", b"e" * 16)
@@ -65,16 +67,21 @@ class Network:
     Attributes:
         takes: what takes messages at a URL.
         messages: those that were posted.
+        host: the processes that also reach each other without a URL.
     """
 
     def __init__(self) -> None:
         self.takes: dict[str, Callable[[bytes], bytes | None]] = {}
         self.messages: list[tuple[str, bytes]] = []
+        self.host = Beside()
 
-    async def post(self, url: str, message: bytes) -> bytes | None:
+    async def post(self, url: str, message: bytes) -> bytes:
         self.messages.append((url, message))
         take = self.takes.get(url)
-        return None if take is None else take(message)
+        reply = None if take is None else take(message)
+        if reply is None:
+            raise NoReply(f"no process answers at {url}")
+        return reply
 
 
 class Waiting(WaitingCalls):
@@ -97,16 +104,28 @@ class Waiting(WaitingCalls):
         return super().deliver(boot, call_id, key, answer, authority)
 
 
+class Reports(Broadcasts):
+    """Hints that are noted instead of sent."""
+
+    sent: list[tuple[str, str, object]]
+
+    def send(self, kind: str, text: str, caller: Hashable = None) -> None:
+        self.sent = [*getattr(self, "sent", []), (kind, text, caller)]
+
+
 class Process:
     """A process with calls that wait, in a network.
 
     Attributes:
         rejected: why answers were not delivered.
+        why: the same in words, for those that did not reach their process.
+        broadcasts: keep the hints that it sent about them.
     """
 
     def __init__(self, network: Network, replica: ReplicaAddress, *, key: str = KEY) -> None:
         self.waiting = Waiting(replica.boot)
         self.rejected: list[RejectReason] = []
+        self.why: list[str] = []
         self.noted = Noted()
         telemetry: Any = self.noted
         addresses: Any = self
@@ -115,20 +134,34 @@ class Process:
             self.keys,
             replica,
             post=network.post,
+            neighbours=network.host,
             telemetry=telemetry,
             max_bytes=100_000,
         )
-        self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, max_json_depth=20)
+        self.broadcasts = Reports(self.hops, [], telemetry)
+        self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, self.broadcasts, max_json_depth=20)
         network.takes[replica.url] = self.hops.take
+
+    def report(self, report: str) -> None:
+        """Hear that an answer was not delivered."""
+        self.hops._handlers["hints"]({UNDELIVERED: [report]})
 
     def reject(self, reason: RejectReason) -> None:
         self.rejected.append(reason)
 
+    def undelivered(self, why: str, _fields: object) -> None:
+        self.rejected.append(RejectReason.GONE)
+        self.why.append(why)
+
     async def deliver(
-        self, replica: ReplicaAddress, body: dict[str, Any] | None = None, authority: Authority = NOBODY
+        self,
+        replica: ReplicaAddress,
+        body: dict[str, Any] | None = None,
+        authority: Authority = NOBODY,
+        key: str = "key",
     ) -> None:
         body = ANSWER_BODY if body is None else body
-        address = CallAddress(replica.url, replica.boot, CALL, "key", 0.0)
+        address = CallAddress(replica.url, replica.boot, CALL, key, 0.0)
         response = Response("s1.", body.get("result"), body.get("error"))
         await self._deliveries.deliver(address, response, msgspec.json.encode(body), authority)
 
@@ -229,24 +262,115 @@ async def test_an_answer_that_is_refused_elsewhere_is_refused_as_it_is_here(here
     assert (here.rejected, elsewhere.rejected) == ([], [])
 
 
-async def test_what_no_replica_takes_is_gone(here: Process) -> None:
-    await here.deliver(NOWHERE)
+async def lose(here: Process, replica: ReplicaAddress) -> None:
+    """Send an answer that is not delivered."""
+    with pytest.raises(NotDelivered):
+        await here.deliver(replica)
+
+
+async def test_an_answer_that_no_replica_takes_is_refused(here: Process) -> None:
+    await lose(here, NOWHERE)
     assert (here.rejected, here.noted.sent) == ([RejectReason.GONE], [False])
+    assert here.why == ["no process answers at http://nowhere; if its replica runs, correct its GATEWAY_REPLICA_URL"]
 
 
 @pytest.mark.parametrize("url", ["", HERE.url])
-async def test_an_answer_for_a_process_that_cannot_be_there_is_gone(here: Process, network: Network, url: str) -> None:
-    await here.deliver(ReplicaAddress(url, ELSEWHERE.boot))
+async def test_an_answer_for_a_process_that_no_url_leads_to_is_refused_with_the_cure(
+    here: Process, network: Network, url: str
+) -> None:
+    await lose(here, ReplicaAddress(url, ELSEWHERE.boot))
     assert (network.messages, here.rejected) == ([], [RejectReason.GONE])
+    assert "GATEWAY_REPLICA_URL" in here.why[0]
 
 
-async def test_an_answer_is_gone_if_another_process_is_at_the_url_now(here: Process, network: Network) -> None:
+async def test_an_answer_is_refused_if_another_process_is_at_the_url_now(here: Process, network: Network) -> None:
     other = Process(network, ReplicaAddress(ELSEWHERE.url, b"o" * 16))
     with other.waiting.open(NOBODY, nothing) as call:
         call.expect(["key"])
-        await here.deliver(ELSEWHERE)
+        await lose(here, ELSEWHERE)
         assert other.noted.refused == [HopReason.OTHER_RECEIVER]
     assert (here.rejected, other.rejected) == ([RejectReason.GONE], [])
+
+
+@pytest.mark.parametrize("url", ["", HERE.url, ELSEWHERE.url])
+async def test_a_process_of_this_host_is_reached_whatever_its_url(here: Process, network: Network, url: str) -> None:
+    beside = Process(Network(), ReplicaAddress(url, b"b" * 16))
+    network.host.takes[b"b" * 16] = beside.hops.take
+    with beside.waiting.open(NOBODY, nothing) as call:
+        call.expect(["key"])
+        await here.deliver(ReplicaAddress(url, b"b" * 16))
+        assert await call.answers() == {"key": {"result": {"action": "accept"}}}
+    assert (network.messages, here.rejected) == ([], [])
+
+
+async def test_a_process_passes_on_what_is_for_another_one_at_its_url(
+    here: Process, elsewhere: Process, network: Network
+) -> None:
+    twin = Process(Network(), ReplicaAddress(ELSEWHERE.url, b"t" * 16))
+    await lose(here, ReplicaAddress(ELSEWHERE.url, b"t" * 16))
+    ((_, message),) = network.messages
+    network.host.takes[b"t" * 16] = twin.hops.take
+    with twin.waiting.open(NOBODY, nothing) as call:
+        call.expect(["key"])
+        assert await elsewhere.hops.receive(message)
+        assert await call.answers() == {"key": {"result": {"action": "accept"}}}
+    assert await elsewhere.hops.receive(message) is None, "a message is taken once"
+    assert twin.noted.refused == [HopReason.REPLAYED]
+
+
+async def test_only_messages_that_open_are_passed_on(elsewhere: Process, network: Network) -> None:
+    passed: list[bytes] = []
+
+    def take(message: bytes) -> bytes:
+        passed.append(message)
+        return b"reply"
+
+    for stranger in (Process(network, HERE, key=new_key()), Process(network, HERE)):
+        await lose(stranger, ReplicaAddress("http://lost", b"t" * 16))
+    network.host.takes[b"t" * 16] = take
+    for _, message in network.messages:
+        assert await elsewhere.hops.receive(message) is None
+        assert await elsewhere.hops.receive(message[:30]) is None
+    assert passed == []
+
+
+async def test_an_answer_that_is_not_delivered_ends_the_call_that_waits_for_it(
+    here: Process, elsewhere: Process, network: Network
+) -> None:
+    network.takes.clear()
+    with elsewhere.waiting.open(AUTHORITY, nothing) as call:
+        call.expect(["a key", "other"])
+        with pytest.raises(NotDelivered):
+            await here.deliver(ELSEWHERE, authority=AUTHORITY, key="a key")
+        ((kind, report, caller),) = here.broadcasts.sent
+        assert (kind, caller) == (UNDELIVERED, ADA)
+        elsewhere.report(report)
+        with pytest.raises(Undelivered):
+            await call.answers()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda report: report.replace(ELSEWHERE.boot.hex(), HERE.boot.hex()),
+        lambda report: report.replace(CALL.hex(), (b"d" * 16).hex()),
+        lambda report: report.replace(AUTHORITY.session.hex(), (b"t" * 16).hex()),
+        lambda report: report.replace(AUTHORITY.session.hex(), ""),
+        lambda report: report.replace("key", "other"),
+        lambda report: report.replace(CALL.hex(), "no hex"),
+        lambda _: ELSEWHERE.boot.hex(),
+        lambda _: "",
+    ],
+    ids=["process", "call", "session", "no session", "key", "garbage", "short", "empty"],
+)
+async def test_a_report_about_anything_else_ends_nothing(elsewhere: Process, change: Callable[[str], str]) -> None:
+    report = f"{ELSEWHERE.boot.hex()} {CALL.hex()} {AUTHORITY.session.hex()} key"
+    with elsewhere.waiting.open(AUTHORITY, nothing) as call:
+        call.expect(["key", "other"])
+        call.take("other", {}, AUTHORITY)
+        elsewhere.report(change(report))
+        call.take("key", {}, AUTHORITY)
+        assert await call.answers() == {"key": {}, "other": {}}
 
 
 async def test_a_reply_counts_only_if_the_process_that_was_asked_has_sealed_it(
@@ -273,11 +397,11 @@ async def test_a_reply_counts_only_if_the_process_that_was_asked_has_sealed_it(
     ]
     for reply in replies:
         network.takes[ELSEWHERE.url] = reply
-        await here.deliver(ELSEWHERE)
+        await lose(here, ELSEWHERE)
     assert here.rejected == [RejectReason.GONE] * len(replies)
     network.takes[ELSEWHERE.url] = remembers
     await here.deliver(ELSEWHERE)
-    await here.deliver(ELSEWHERE)
+    await lose(here, ELSEWHERE)
     assert here.rejected[len(replies) :] == [RejectReason.GONE]
 
 
@@ -311,13 +435,15 @@ async def test_a_message_that_brings_no_answer_is_refused(
     here: Process, elsewhere: Process, body: dict[str, Any]
 ) -> None:
     good = {"call": CALL, "key": "key", "response": msgspec.json.encode(ANSWER_BODY), "authority": PACKED}
-    assert await here.hops.ask(ELSEWHERE, ANSWER, {**good, **body}) is None
+    with pytest.raises(NoReply):
+        await here.hops.ask(ELSEWHERE, ANSWER, {**good, **body})
     assert elsewhere.noted.refused == [HopReason.MALFORMED]
     assert await here.hops.ask(ELSEWHERE, ANSWER, good) == {"outcome": "late"}
 
 
 async def test_a_message_of_a_kind_that_nobody_knows_is_refused(here: Process, elsewhere: Process) -> None:
-    assert await here.hops.ask(ELSEWHERE, "later", {}) is None
+    with pytest.raises(NoReply):
+        await here.hops.ask(ELSEWHERE, "later", {})
     assert elsewhere.noted.refused == [HopReason.MALFORMED]
 
 

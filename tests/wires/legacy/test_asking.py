@@ -14,7 +14,17 @@ from tests.wires.draft.messages import Refusal, accept, call_params
 from tests.wires.draft.transport import BrokenError, RpcError
 from tests.wires.draft.under_way import under_way
 from tests.wires.legacy.conftest import Begin
-from tests.wires.legacy.speaking import ADA, BEFORE_TASKS, LEGACY, asked, calling, rejected, result_of, text_of
+from tests.wires.legacy.speaking import (
+    ADA,
+    BEFORE_TASKS,
+    LEGACY,
+    asked,
+    calling,
+    rejected,
+    result_of,
+    text_of,
+    undelivered,
+)
 
 SAID = {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "m"}
 ANSWERS = {**ADA, "sampling/createMessage": SAID, "roots/list": {"roots": [{"uri": "file:///a"}]}}
@@ -166,7 +176,8 @@ async def test_a_client_whose_replica_dies_loses_that_call_alone(begin: Begin, f
             try:
                 with pytest.raises(BrokenError):
                     await call.end()
-                await user.respond(question["id"], {"result": accept(name="ada")})
+                with undelivered():
+                    await user.respond(question["id"], {"result": accept(name="ada")})
                 assert rejected(second, "gone") == gone + 1
                 await user.respond(other_question["id"], {"result": accept(name="ada")})
                 assert text_of(await result_of(other)) == "form: ada"
@@ -177,7 +188,8 @@ async def test_a_client_whose_replica_dies_loses_that_call_alone(begin: Begin, f
                 first.start()
                 first.wait_ready()
     gone = rejected(second, "gone")
-    await user.respond(question["id"], {"result": accept(name="ada")})
+    with undelivered():
+        await user.respond(question["id"], {"result": accept(name="ada")})
     assert rejected(second, "gone") == gone + 1, "another process at the same URL takes the answer for its own"
 
 

@@ -21,7 +21,7 @@ from tests.wires.draft.client import DraftClient
 from tests.wires.draft.deployment import AUDIENCE, Deployment
 from tests.wires.draft.messages import accept
 from tests.wires.legacy.conftest import Begin
-from tests.wires.legacy.speaking import asked, calling, rejected, result_of, speak, text_of
+from tests.wires.legacy.speaking import asked, calling, rejected, result_of, speak, text_of, undelivered
 
 PATH: Final = "/_gateway/hop"
 TYPE: Final = "application/vnd.sealed-gateway.hop"
@@ -123,7 +123,8 @@ async def test_who_takes_the_place_of_a_killed_replica_reads_no_token_no_session
             stranger.answer = answer
             user.transport.urls = [second.url]
             gone = rejected(second, "gone")
-            await user.respond(question["id"], {"result": accept(name=PRIVATE)})
+            with undelivered():
+                await user.respond(question["id"], {"result": accept(name=PRIVATE)})
             assert len(stranger.bodies) == 1
             assert rejected(second, "gone") == gone + 1
             assert sent(second, "failed") == 1

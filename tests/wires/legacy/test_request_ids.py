@@ -23,7 +23,7 @@ from tests.wires.draft.client import DraftClient
 from tests.wires.draft.deployment import AUDIENCE, Deployment
 from tests.wires.draft.messages import accept
 from tests.wires.legacy.conftest import Begin
-from tests.wires.legacy.speaking import asked, calling, rejected, result_of, text_of
+from tests.wires.legacy.speaking import asked, calling, rejected, result_of, text_of, undelivered
 
 YES: Final[Any] = {"result": accept(name="ada")}
 EVE: Final[Any] = {"result": accept(name="eve")}
@@ -93,7 +93,9 @@ async def test_what_is_no_address_of_ours_for_the_caller_changes_nothing_and_is_
             (user, sealed(fleet, TaskAddress("t_unknown", "form", time.time() + 60), name), "late"),
         ):
             before = all_rejected(fleet, reason)
-            await sender.respond(bad, EVE)
+            is_lost = reason in ("gone", "unknown_key")
+            with undelivered() if is_lost else contextlib.nullcontext():
+                await sender.respond(bad, EVE)
             assert all_rejected(fleet, reason) == before + 1, bad
         await user.respond(good, YES)
         assert text_of(await result_of(call)) == "form: ada"
@@ -148,26 +150,29 @@ async def test_nothing_but_an_opened_address_says_where_an_answer_is_sent(
     address = CallAddress(trap.url, os.urandom(16), os.urandom(16), "form", time.time() + 60)
     good = sealed(fleet, address, name)
     other_key = Sealer(KeyRing.parse(new_key()), os.urandom)
+    more = YES | {"url": trap.url, "replica_url": trap.url}
+    with undelivered():
+        await user.respond(seal_request_id(other_key, address, aad=aad(name)), more)
     for bad in (
-        seal_request_id(other_key, address, aad=aad(name)),
         seal_request_id(sealer_of(fleet), address, aad=aad("somebody")),
         sealed(fleet, replace(address, expires_at=time.time() - 1), name),
         msgspec.json.encode({"url": trap.url, "kind": "call"}).decode(),
         trap.url,
         good[:-2],
     ):
-        await user.respond(bad, YES | {"url": trap.url, "replica_url": trap.url})
+        await user.respond(bad, more)
     user.transport.headers |= {"X-Gateway-Replica-Url": trap.url, "X-Forwarded-Host": trap.url, "Referer": trap.url}
     await user.respond("s1.", YES)
     assert trap.requests == []
-    await user.respond(good, YES)
+    with undelivered():
+        await user.respond(good, YES)
     (head,) = trap.requests
     assert head.startswith(b"POST /_gateway/hop HTTP/1.1\r\n")
     assert b"\r\nhost: " + trap.url.removeprefix("http://").encode() in head
     assert b"referer" not in head.lower()
 
 
-async def test_without_a_url_of_its_own_a_replica_takes_the_answers_that_reach_it(
+async def test_without_a_url_of_its_own_a_replica_takes_only_the_answers_that_reach_it(
     begin: Begin, fleet: Deployment, name: str
 ) -> None:
     alone = fleet.add_replica("alone")
@@ -182,8 +187,14 @@ async def test_without_a_url_of_its_own_a_replica_takes_the_answers_that_reach_i
             question = await asked(call)
             gone = all_rejected(fleet, "gone")
             user.transport.urls = fleet.urls[:1]
-            await user.respond(question["id"], YES)
+            with undelivered():
+                await user.respond(question["id"], YES)
             assert all_rejected(fleet, "gone") == gone + 1
+            assert [
+                line
+                for line in fleet.replicas[0].log_lines()
+                if "has no GATEWAY_REPLICA_URL; set it" in line["message"]
+            ]
             user.transport.urls = [alone.url]
             await user.respond(question["id"], YES)
             assert text_of(await result_of(call)) == "form: ada"

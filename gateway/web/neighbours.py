@@ -1,0 +1,250 @@
+"""The processes of a deployment on one host, which reach each other through Unix sockets.
+
+Processes that a server such as `uvicorn --workers` starts share one port, so no URL leads to one of them. Each listens
+on a socket called by its boot id, in a folder that only its user can enter. What goes through a socket are the sealed
+messages that replicas also post to each other's URL: the message until the end of the stream, then the reply.
+
+The folder's name is made from the key that seals, so it changes when keys rotate. A process then moves its socket, and
+looks for others in the folders of all its keys: two processes that can open each other's messages find each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+from gateway.runtime.background import task_running
+from gateway.tokens.hop_messages import MAX_REPLY_BYTES, NoReply
+from gateway.tokens.key_holder import KeyHolder
+
+SECONDS: Final = 2.0
+"""How long a message and its reply may take."""
+
+MAX_POSTS: Final = 32
+"""How many messages may be in flight. More wait within their time limit."""
+
+_BACKLOG: Final = 1024
+_PAUSE_SECONDS: Final = 0.5
+_CHUNK_BYTES: Final = 65536
+_FOLDER: Final = "sealed-gateway-"
+_SOCKET: Final = re.compile(r"[0-9a-f]{32}")
+
+log = logging.getLogger(__name__)
+
+Take = Callable[[bytes], bytes | None]
+"""Opens a message, and returns the reply; None if it is refused."""
+
+
+class Neighbours:
+    """Implements `gateway.tokens.hop_messages.Neighbours`. Use it only on the event loop.
+
+    Args:
+        keys: name the folders.
+        boot: the boot id of this process.
+        max_bytes: the longest message that is read.
+        parent: where the folders are; None for `XDG_RUNTIME_DIR`, or the folder for temporary files.
+    """
+
+    def __init__(self, keys: KeyHolder, boot: bytes, *, max_bytes: int, parent: Path | None = None) -> None:
+        self._keys = keys
+        self._boot = boot
+        self._max_bytes = max_bytes
+        self._parent = _runtime_folder() if parent is None else parent
+        self._line = asyncio.Semaphore(MAX_POSTS)
+        self._path: Path | None = None
+
+    def has(self, boot: bytes) -> bool:
+        """See `gateway.tokens.hop_messages.Neighbours.has`."""
+        return self._find(boot) is not None
+
+    async def post(self, boot: bytes, message: bytes) -> bytes:
+        """See `gateway.tokens.hop_messages.Neighbours.post`."""
+        path = self._find(boot)
+        try:
+            async with asyncio.timeout(SECONDS), self._line:
+                reply = b"" if path is None else await _exchange(path, message)
+        except OSError as error:
+            raise NoReply("the process on this host does not answer", reason=type(error).__name__) from None
+        if not reply:
+            raise NoReply("the process on this host refused the message, or has ended")
+        return reply
+
+    @contextlib.asynccontextmanager
+    async def listening(self, take: Take) -> AsyncIterator[None]:
+        """Pass messages from other processes of this host to `take` while the context is open.
+
+        If the folder cannot be used, one line of the log says so, and no messages come.
+        """
+        try:
+            listener = self._listen()
+        except OSError as error:
+            problem = (
+                f"processes of this host cannot deliver answers to each other: {error.strerror or error}; set "
+                "XDG_RUNTIME_DIR to a folder of this user, or GATEWAY_REPLICA_URL on each process"
+            )
+            log.warning(problem, extra={"folder": str(self._parent)})
+            yield
+            return
+        self._keys.show(lambda _ids: self._move())
+        try:
+            with listener:
+                async with task_running(self._accept(listener, take)):
+                    yield
+        finally:
+            self._leave()
+
+    def _listen(self) -> socket.socket:
+        """Open the socket of this process, and remove those of ended ones.
+
+        Raises:
+            OSError: the folder cannot be used.
+        """
+        path = self._own_path()
+        _remove_stale(path.parent)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # Until it listens it looks stale to others, so it gets its name only then.
+            early = path.with_name(f"{path.name}.new")
+            listener.bind(os.fspath(early))
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+            early.rename(path)
+        except OSError:
+            listener.close()
+            raise
+        self._path = path
+        return listener
+
+    def _own_path(self) -> Path:
+        """Return where the socket of this process belongs, after making the folder.
+
+        Raises:
+            OSError: the folder cannot be made, or others can enter it.
+        """
+        folder = self._folders()[0]
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if not _is_private(folder):
+            raise PermissionError(f"{folder.name} is not a folder that this user alone can enter")
+        return folder / self._boot.hex()
+
+    def _folders(self) -> list[Path]:
+        return [self._parent / f"{_FOLDER}{name}" for name in self._keys.folder_names]
+
+    def _find(self, boot: bytes) -> Path | None:
+        for folder in self._folders():
+            path = folder / boot.hex()
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(path.lstat().st_mode) and _is_private(folder):
+                    return path
+        return None
+
+    def _move(self) -> None:
+        """Move the socket to the folder of the key that seals now."""
+        if self._path is None:
+            return
+        before = self._path.parent
+        try:
+            path = self._own_path()
+            self._path.rename(path)
+        except OSError as error:
+            problem = f"processes of this host no longer find this one: {error.strerror or error}"
+            log.warning(problem, extra={"folder": str(self._parent)})
+            return
+        self._path = path
+        if path.parent != before:
+            _remove_if_empty(before)
+
+    def _leave(self) -> None:
+        path, self._path = self._path, None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            _remove_if_empty(path.parent)
+
+    async def _accept(self, listener: socket.socket, take: Take) -> None:
+        async with asyncio.TaskGroup() as serving:
+            while True:
+                try:
+                    connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                except OSError:  # too many open files
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                else:
+                    serving.create_task(self._serve(connection, take))
+
+    async def _serve(self, connection: socket.socket, take: Take) -> None:
+        with connection:
+            connection.setblocking(False)
+            try:
+                async with asyncio.timeout(SECONDS):
+                    message = await _read(connection, self._max_bytes)
+                    reply = take(message) if message else None  # a process that starts connects and sends nothing
+                    await asyncio.get_running_loop().sock_sendall(connection, reply or b"")
+            except OSError:
+                pass  # its sender notices
+            except Exception:  # a bug must not keep other messages from being served
+                log.exception("message of a process on this host not handled")
+
+
+def _runtime_folder() -> Path:
+    named = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    return named if named.is_absolute() and named.is_dir() else Path(tempfile.gettempdir())
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether this is a folder, not a link to one, that belongs to this user and nobody else can enter.
+
+    Raises:
+        OSError: it does not exist.
+    """
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the sockets of processes that were killed."""
+    for path in folder.iterdir():
+        if _SOCKET.fullmatch(path.name) is None:
+            continue
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)  # a full queue of connections is a sign of life
+            try:
+                probe.connect(os.fspath(path))
+            except ConnectionRefusedError:
+                path.unlink()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+async def _exchange(path: Path, message: bytes) -> bytes:
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, os.fspath(path))
+        await loop.sock_sendall(connection, message)
+        connection.shutdown(socket.SHUT_WR)
+        return await _read(connection, MAX_REPLY_BYTES)
+
+
+async def _read(connection: socket.socket, limit: int) -> bytes:
+    """Read until the end of the stream, or until there is more than the limit."""
+    loop = asyncio.get_running_loop()
+    received = bytearray()
+    while len(received) <= limit:
+        data = await loop.sock_recv(connection, _CHUNK_BYTES)
+        if not data:
+            break
+        received += data
+    return bytes(received)
