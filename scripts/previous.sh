@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: previous.sh FOLDER FILE
-# Installs the release that FILE names: its commit in the first line, its version in the second. FOLDER gets the sources
-# of that commit in `source` and an environment with the versions of its own list in `venv`. Does nothing if FOLDER has
-# them already. A clone without the commit fetches it; if its origin does not have it either, one line says so.
+# Installs the release that FILE names: its commit in the first line, its version in the second. FOLDER/source gets the
+# sources of that commit, and FOLDER/venv an environment with the versions of their own list. If FOLDER has this release
+# already, nothing happens. A clone without the commit fetches it; if its origin lacks it too, one line says so.
 set -eu
 folder=$1
 {

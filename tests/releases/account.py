@@ -7,11 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import msgspec
 
 BOTH_WAYS: Final = 2
+SLOW_SECONDS: Final = 2.5
+"""Half the time after which a process looks for itself when it got no message of a change. Messages take a tenth."""
+
+ENOUGH: Final = 4
+"""How many times have a median that one slow moment of the machine does not change."""
+
 SHOWN_CHARACTERS: Final = 1000
 SHOWN: Final = 10
 """How many problems of each sort a report shows."""
@@ -53,6 +60,7 @@ class Order:
         again: how often a request was refused that nothing ran for, and was sent again, as the documentation says.
         asked: call and question → how often its client was asked.
         answers: when a replica answered, and which.
+        news: how many seconds after a change in one process another one showed it, with both processes.
         problem: what its client noticed and should not have.
         over: whether it has come to its end.
     """
@@ -66,6 +74,7 @@ class Order:
     again: int = 0
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     answers: list[tuple[float, str]] = field(default_factory=list)
+    news: list[tuple[float, str, str]] = field(default_factory=list)
     problem: str | None = None
     over: bool = False
 
@@ -125,6 +134,7 @@ class Account:
             "effects that nobody ordered": list(self._unwanted()),
             "calls that changed": list(self._changed()),
             "calls that ended early": list(self._ended_early()),
+            "slow news": list(self._slow()),
             "processes": list(self.incidents),
         }
         return {sort: problems for sort, problems in found.items() if problems}
@@ -220,6 +230,17 @@ class Account:
         for effect in self.effects:
             derived[effect.order].add((effect.flow, effect.derived))
         yield from (f"{call}: {sorted(values)}" for call, values in derived.items() if len(values) > 1)
+
+    def _slow(self) -> Iterator[str]:
+        """Without its messages, a release still sees what the other one changes, but only when it looks for itself."""
+        seconds: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+        for order in self.orders:
+            for late, changed, seen in order.news:
+                if release_of(changed) != release_of(seen):
+                    seconds[order.kind, release_of(changed), release_of(seen)].append(late)
+        for (kind, changed, seen), times in seconds.items():
+            if len(times) >= ENOUGH and median(times) > SLOW_SECONDS:
+                yield f"{kind}: from {changed} to {seen} in {median(times):.1f} s, the median of {len(times)}"
 
     def _ended_early(self) -> Iterator[str]:
         for order in self.orders:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import httpx
 
-from tests.releases.account import EffectFile, Order
+from tests.releases.account import Effect, EffectFile, Order
 from tests.upstreams.site import CAPABILITIES, WITHOUT_TASKS, User
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.messages import Answers, accept
@@ -87,12 +87,12 @@ class Market:
         if not self.closed:
             await self._moved.wait()
 
-    async def until_noted(self, call: str, what: str, key: str = "") -> str:
-        """Wait until a tool has noted something for a call, and return the process."""
+    async def until_noted(self, call: str, what: str, key: str = "") -> Effect:
+        """Wait until a tool has noted something for a call, and return it."""
         while True:
             for effect in self.effects.update():
                 if (effect.order, effect.what, effect.key) == (call, what, key):
-                    return effect.process
+                    return effect
             await asyncio.sleep(POLL_SECONDS)
 
 
@@ -104,7 +104,7 @@ class Buyer:
         market: the site.
         kind: what it does.
         number: its own.
-        patient: whether it thinks until the next stage before it goes on with an order.
+        patient: whether it thinks until the next stage before it continues an order.
     """
 
     market: Market

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -34,9 +35,10 @@ from tests.wires.draft.transport import EventDecoder, HttpError, Message, Protoc
 from tests.wires.draft.under_way import UnderWay, under_way
 from tests.wires.legacy.speaking import BEFORE_TASKS, LEGACY
 
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 LEAVING: Final = "The server is about to restart and cannot wait for the answer; call again"
-"""What a client reads whose call waited in a replica that was replaced (docs/run/upgrading.md)."""
+"""The result of a call that waited in a replica when it was replaced (docs/run/upgrading.md)."""
 
 PARTS: Final = 5
 UNITS: Final = 60
@@ -201,8 +203,10 @@ async def cancelled_task(buyer: Buyer, order: Order) -> None:
         task_id = await user.task("hold", call("hold", order)["arguments"])
         await buyer.market.until_noted(order.call, "leg")
         expect((await user.send("tasks/cancel", {"taskId": task_id})).result["resultType"], "complete")
+        changed, replica = order.answers[-1]
         expect((await user.send("tasks/get", {"taskId": task_id})).result["status"], "cancelled")
-    await buyer.market.until_noted(order.call, "step", "cancelled")
+    seen = await buyer.market.until_noted(order.call, "step", "cancelled")
+    order.news.append((seen.at - changed, replica, seen.process))
 
 
 @kind("watched task", *BOUGHT)
@@ -213,21 +217,26 @@ async def watched_task(buyer: Buyer, order: Order) -> None:
         given: set[str] = set()
         while True:
             async with contextlib.aclosing(listen(user, order, taskIds=[task_id])) as messages:
+                expect((await anext(messages))["method"], ACKNOWLEDGED)
+                replica = order.answers[-1][1]
                 async for message in messages:
                     state = message["params"]
-                    if state.get("status") in ENDED:
+                    if state["status"] in ENDED:
+                        seen = time.time()
                         expect(texts(state["result"]), bought(buyer, order))
+                        changed = await buyer.market.until_noted(order.call, "step", "pay")
+                        order.news.append((seen - changed.at, changed.process, replica))
                         return
                     await answer_open(buyer, user, order, state, given)
 
 
 @kind("news", asks=False)
 async def news(buyer: Buyer, order: Order) -> None:
-    """Listen to a resource, let it change, and hear of it, unless the replica goes at that moment."""
+    """Listen to a resource, and announce that it has changed. The news must arrive, unless the replica stops now."""
     async with buyer.modern(order) as user:
         while True:
             async with contextlib.aclosing(listen(user, order, resourceSubscriptions=["news://today"])) as messages:
-                expect((await anext(messages))["method"], "notifications/subscriptions/acknowledged")
+                expect((await anext(messages))["method"], ACKNOWLEDGED)
                 listening = order.answers[-1][1]
                 announced = await user.send("tools/call", call("announce", order))
                 expect(texts(announced.result), [buyer.receipt(order)])

@@ -77,6 +77,7 @@ WRONG: dict[str, tuple[str, Callable[[Account], object]]] = {
         "calls that ended early",
         lambda a: setattr(a, "left", frozenset({NEW})),
     ),
+    "news of the other release came late": ("slow news", lambda a: a.orders[0].news.extend([(4.9, OLD, NEW)] * 4)),
     "a process failed": ("processes", lambda a: a.incidents.append(f"{OLD} ended with 1")),
 }
 
@@ -88,6 +89,11 @@ def test_it_reports_that(wrong: str, account: Account) -> None:
     spoil(account)
     assert list(account.problems()) == [sort]
     assert f"1 {sort}:\n" in account.report()
+
+
+def test_news_are_not_slow_if_few_or_one_release_saw_them_late(account: Account) -> None:
+    account.orders[0].news += [(4.9, OLD, NEW)] * 3 + [(0.1, NEW, OLD)] * 4 + [(4.9, OLD, OLD)] * 9
+    assert account.problems() == {}
 
 
 @pytest.mark.parametrize("wrong", ["a client got an error", "a side effect was had twice"])

@@ -1,8 +1,8 @@
 """This release runs beside the previous one, on the same keys and the same store, and no client notices.
 
-Behind the shipped HAProxy, a site goes from the previous release to this one and back, one process at a time, while
-clients of every wire place orders of every kind. That takes as long as it takes every kind of order to go from each
-release to the other, or longer if `RELEASES_SECONDS` says so.
+Behind the shipped HAProxy, a site goes from the previous release to this one and back, one process at a time.
+Meanwhile, clients of every wire place orders of every kind. The rollout ends when orders of every kind have gone from
+each release to the other. `RELEASES_SECONDS` makes it last longer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Rollout:
 
     @property
     def account(self) -> Account:
-        """What is known so far."""
+        """Everything that is known so far."""
         cluster = self._cluster
         return Account(self._market.orders, self._effects.update(), frozenset(cluster.left), cluster.incidents)
 

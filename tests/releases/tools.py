@@ -1,4 +1,4 @@
-"""Tools that both releases serve from this file. Whatever they do is written where neither release can change it.
+"""Tools that both releases serve from this file. They record their effects in a file that neither release touches.
 
 The file imports nothing of the tests, because the previous release has others.
 """
@@ -138,7 +138,7 @@ async def hold(ctx: Context, order: str) -> str:
 
 @tool(scopes=["shop"])
 async def announce(ctx: Context, order: str) -> str:
-    """Tell all who listen that the news have changed."""
+    """Notify all listeners that the news have changed."""
     note(ctx, "leg", order)
     ctx.changed("news://today")
     return receipt(ctx, order)
