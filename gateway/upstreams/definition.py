@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from gateway.protocol.upstream.uris import resolved, spellings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
+from gateway.upstreams.pins import PINNED_KINDS, Pinned
 
 Transport: TypeAlias = Literal["http", "stdio", "python"]
 Era: TypeAlias = Literal["auto", "stateless", "session"]
@@ -166,8 +167,9 @@ class Definition:
         max_result_bytes: the size of its largest answer.
         idle_seconds: how long an unused connection stays open.
         rate: how often it is called, by all callers together; None does not limit it.
-        pin: what happens to tools that differ from the lock file.
-        pinned: the digests of its tools in the lock file; empty without a pin. See `pins`.
+        instructions: whether the instructions of the upstream join the gateway's.
+        pin: what happens to tools, prompts and instructions that differ from the lock file.
+        pinned: what the lock file has of it; nothing without a pin.
         tls: certificates.
         proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
         identity: a digest of transport, address and kind of credential. A call cannot continue at another identity.
@@ -195,8 +197,9 @@ class Definition:
     max_result_bytes: int = 4 * 2**20
     idle_seconds: float = 300
     rate: Rate | None = None
+    instructions: bool = True
     pin: Pin = "off"
-    pinned: frozenset[str] = field(default=frozenset(), repr=False)
+    pinned: Pinned = field(default=Pinned(), repr=False)
     tls: Tls = Tls()
     proxy: str | None = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)
@@ -220,6 +223,14 @@ class Definition:
     def serves_tool(self, name: str) -> bool:
         """Return whether a tool, by the upstream's own name, may be listed and called. Sessions are not served."""
         return self.tools.takes(name) and self.era.of(name) != "session"
+
+    def has_changed(self, kind: str, entry: Mapping[str, Any]) -> bool:
+        """Return whether an entry of a list, as it came, is not as the lock file has it."""
+        return self.pin != "off" and kind in PINNED_KINDS and not self.pinned.has(kind, entry)
+
+    def pinned_part(self, kind: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the part of an entry that the lock file vouches for if it has not changed."""
+        return self.pinned.covered(entry) if self.pin == "refuse" and kind == "tools" else entry
 
     def serves_resource(self, uri: str) -> bool:
         """Return whether a resource, by the upstream's own URI or template, may be listed and read.
