@@ -18,15 +18,13 @@ _REST: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]
 """The characters of RFC 3986."""
 
 
-def web_url_problem(url: str) -> str | None:
-    """Return why a text is not an http or https URL that a user can be sent to, and what to do; None if it is one.
+def web_url_problem(url: object) -> str | None:
+    """Return why a value is not an http or https URL that a user can be sent to, and what to do; None if it is one.
 
     The result is the end of a sentence that begins with the URL. It must have a host, and no user name: in
     `https://bank.example@evil.example/`, people read the wrong name.
     """
-    if len(url) > MAX_URL_LENGTH:
-        return f"has {len(url)} characters; use at most {MAX_URL_LENGTH}"
-    web = _WEB.match(url)
+    web = _WEB.match(url) if isinstance(url, str) else None
     if web is None:
         return "is not an absolute http or https URL; write one, such as https://example.com/login"
     if "@" in web[1]:
@@ -34,6 +32,8 @@ def web_url_problem(url: str) -> str | None:
     host = _HOST.fullmatch(web[1])
     if host is None or int(host[1] or 0) > _MAX_PORT:
         return "has no valid host; write one, non-ASCII names in Punycode (xn--…)"
-    if not _REST.fullmatch(url, web.end()):
+    if len(web.string) > MAX_URL_LENGTH:
+        return f"has {len(web.string)} characters; use at most {MAX_URL_LENGTH}"
+    if not _REST.fullmatch(web.string, web.end()):
         return "has characters that a URL must not have; percent-encode them"
     return None

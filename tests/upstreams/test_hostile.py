@@ -111,6 +111,8 @@ OUTCOMES: Mapping[str, Fails | Passes] = {
     "asks_no_object": Fails("malformed"),
     "asks_no_request": Fails("malformed"),
     "asks_too_much": Fails("unasked", dropped="question"),
+    "asks_script": Fails("malformed"),
+    "asks_file": Fails("malformed"),
     "state_no_text": Fails("malformed"),
     "state_huge": Fails("too_large"),
     "asks_thousands": Fails("malformed"),

@@ -153,9 +153,7 @@ def clean_icons(icons: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _has_source(source: Any) -> bool:
-    if not isinstance(source, str):
-        return False
-    return bool(_DATA_URI.fullmatch(source)) or web_url_problem(source) is None
+    return (isinstance(source, str) and bool(_DATA_URI.fullmatch(source))) or web_url_problem(source) is None
 
 
 def _clean_icon(icon: dict[str, Any]) -> dict[str, Any]:

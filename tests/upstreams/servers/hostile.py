@@ -213,6 +213,11 @@ def deep(levels: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","content":[],"structuredContent":%s}}' % nested
 
 
+def send_to(url: str) -> Json:
+    """Return a question that sends the user to a URL."""
+    return {"method": "elicitation/create", "params": {"mode": "url", "message": "Sign in", "url": url}}
+
+
 _OPEN = b'{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","content":[]'
 CALLS: Mapping[str, Mode] = {
     "echo": result_of(text("fine")),
@@ -278,6 +283,8 @@ CALLS: Mapping[str, Mode] = {
     "asks_no_object": asking(inputRequests=[], requestState="s"),
     "asks_no_request": asking(inputRequests={"q": 7}, requestState="s"),
     "asks_too_much": asking(inputRequests={"q": {"method": "tools/list", "params": {}}}, requestState="s"),
+    "asks_script": asking(inputRequests={"q": send_to("javascript:alert(1)")}, requestState="s"),
+    "asks_file": asking(inputRequests={"good": send_to("https://a.example/in"), "q": send_to("file:///etc/passwd")}),
     "asks_endlessly": asking(requestState="s"),
     "state_no_text": asking(inputRequests={}, requestState=7),
     "state_huge": asking(inputRequests={"q": {"method": "roots/list", "params": {}}}, requestState="s" * 600_000),
