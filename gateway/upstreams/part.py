@@ -13,7 +13,7 @@ from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
 from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
-from gateway.errors import GatewayError, InternalError
+from gateway.errors import GatewayError, InternalError, MissingCapability
 from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry
 from gateway.protocol.upstream.names import upstream_name
@@ -21,13 +21,13 @@ from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode
-from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.listing import Discovered, Entries, Listed
 from gateway.upstreams.pins import PINNED_KINDS
 from gateway.upstreams.ports import UpstreamTelemetry
-from gateway.upstreams.relay import Learn, Learned, UpstreamRelay
-from gateway.upstreams.texts import sentence_of
+from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, Learned, UpstreamRelay
+from gateway.upstreams.texts import refused_request, sentence_of
 
 log = logging.getLogger(__name__)
 
@@ -249,6 +249,10 @@ class PartMaker:
                 seconds=min(self._definition.timeout_seconds, COMPLETION_SECONDS),
                 max_bytes=COMPLETION_BYTES,
             )
+        except UpstreamError as error:
+            if error.code in ABOUT_THE_REQUEST or error.code == MissingCapability.CODE:
+                raise InternalError(refused_request(self._definition.name, error.code, sent=False)) from None
+            raise
         except UpstreamFailure as failure:
             raise InternalError(sentence_of(failure)) from None
         return self._completion(result.get("completion"))

@@ -147,12 +147,20 @@ def _question(key: str, wire_key: str, request: Any) -> AskedQuestion:
     return AskedQuestion(key, wire_key, method, with_clean_meta("", params))
 
 
-def check_url(url: Any) -> None:
-    """Check the URL to which an upstream wants to send the user.
+def check_elicitations(data: Any) -> None:
+    """Check the `data` of the error with which a server of 2025-11-25 sends the user to URLs.
 
     Raises:
-        Misasked: it has none, or no client may show it.
+        Misasked: it has none, or one that no client may show.
     """
+    elicitations = data.get("elicitations") if isinstance(data, Mapping) else None
+    if not isinstance(elicitations, list) or not elicitations:
+        raise Misasked("it names no URL to visit first")
+    for elicitation in elicitations:
+        _check_url(elicitation.get("url") if isinstance(elicitation, Mapping) else None)
+
+
+def _check_url(url: Any) -> None:
     if web_url_problem(url) is not None:
         raise Misasked("one of its questions has no URL that a user can be sent to")
 
@@ -168,7 +176,7 @@ def _check(method: str, params: Mapping[str, Any]) -> None:
         if mode == "form" and not isinstance(params.get("requestedSchema"), dict):
             raise Misasked("one of its forms has no schema")
         if mode == "url":
-            check_url(params.get("url"))
+            _check_url(params.get("url"))
         if mode not in ("form", "url"):
             raise Misasked("one of its questions has an unknown mode")
     elif method == SAMPLE:
