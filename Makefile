@@ -16,6 +16,7 @@ FUZZ_STAMP := .venvs/fuzz/.installed
 DOCS_STAMP := .venvs/docs/.installed
 TYPING_STAMP := .venvs/typing/.installed
 PREVIOUS_STAMP := .venvs/previous/.installed
+AUDIT_STAMP := .venvs/audit/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
@@ -35,6 +36,10 @@ SIDE_BY_SIDE := tests/releases/test_side_by_side.py
 TYPES := tests/typing
 # The website needs MkDocs, and the tutorial an environment of its own. `make ci` tests both after `make docs`.
 AFTER_DOCS := tests/docs/test_site.py tests/docs/test_tutorial.py
+# A bill of materials needs an environment of its own, so `make sbom` tests what it writes.
+BILLS := tests/sbom
+# The lists of what others install: the image, what builds it, and what develops it.
+BILLED := image build development
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Tests that `make test` runs once or with few examples; `make ci` repeats them on compiled code, with more data.
@@ -48,7 +53,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test quick check compiled conformance proxies releases playground chaos loadtest soak fuzz docs ci bench
+.PHONY: help run demo test quick check compiled conformance proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +125,18 @@ fuzz: $(FUZZ_STAMP) ## Fuzz the parsers of untrusted input (FUZZ="hosts", FUZZ_S
 
 docs: $(DOCS_STAMP) ## Build the documentation website in build/site; any warning fails
 	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build
+
+sbom: $(STAMP) $(AUDIT_STAMP) ## Write a software bill of materials (CycloneDX) for each lock list into build/sbom
+	@mkdir -p build/sbom
+	@for list in $(BILLED); do .venvs/audit/bin/python -W ignore::UserWarning -m cyclonedx_py requirements locked/$$list.txt --pyproject pyproject.toml \
+		--mc-type application --spec-version 1.6 --output-reproducible --validate --output-file build/sbom/$$list.cdx.json || exit 1; done
+	@$(RUN) pytest -n 0 -q $(BILLS)
+
+# It asks the JSON API of pypi.org itself: a mirror of its files is not enough, and a package without an answer fails (--strict).
+# It installs nothing, because the lists name every package.
+audit: $(AUDIT_STAMP) ## Compare the lock lists with the known vulnerabilities on PyPI (needs the network)
+	@for list in $(BILLED); do .venvs/audit/bin/pip-audit --vulnerability-service pypi --strict --require-hashes --disable-pip \
+		--progress-spinner off --requirement locked/$$list.txt || failed=1; done; exit $${failed:-0}
 
 # Conformance, proxies, releases, chaos and load tests run on compiled code, as users of the image do. It cannot be
 # broken from outside, so the broken twins of the load tests run on the sources.
@@ -194,7 +211,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
@@ -212,7 +229,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP) $(AUDIT_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 

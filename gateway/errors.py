@@ -56,7 +56,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class GatewayError(Exception):
@@ -199,12 +199,42 @@ class RpcError(GatewayError):
         self.data = data
 
 
+GATEWAY_CODES: Final = range(-31099, -30999)
+"""The codes of this gateway's own errors, by which clients decide whether to try again."""
+MCP_CODES: Final = range(-32099, -32019)
+"""The codes that only the protocol gives a meaning (MCP 2026-07-28 "Error Codes")."""
+OLD_RESOURCE_NOT_FOUND: Final = -32002
+"""How versions before 2026-07-28 say that a resource does not exist. Since then it is -32602."""
+URL_ELICITATION_REQUIRED: Final = -32042
+"""How a server of 2025-11-25 says that the user must visit a URL first. Later versions ask instead."""
+
+
 class ProtocolError(RpcError):
     """A tool author ends the call with a JSON-RPC error of their own.
 
     The codes from -32768 to -32000 are reserved (JSON-RPC 2.0 section 5.1, MCP "Error Codes"). Pick another one, or one
-    of the standard codes -32600 to -32603.
+    of the standard codes -32600 to -32603. A -32002 for a resource that does not exist is -32602 on 2026-07-28.
+
+    Raises:
+        AuthoringError: the code is one of the gateway's own, or one that only the protocol gives a meaning.
     """
+
+    def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:
+        advice = code_advice(code)
+        if advice:
+            raise AuthoringError(f"ProtocolError cannot have the code {code}: {advice}")
+        super().__init__(code, message, data)
+
+
+def code_advice(code: Any) -> str:
+    """Return what an author should do who uses this code; "" if they may."""
+    if code in GATEWAY_CODES:
+        return "by codes from -31099 to -31000, clients know errors of the gateway; use another one, such as 1001"
+    if code == URL_ELICITATION_REQUIRED:
+        return "ask with `ctx.elicit_url`"
+    if code in MCP_CODES:
+        return "the protocol reserves the codes from -32099 to -32020; use another one, such as 1001"
+    return ""
 
 
 class _FixedCode(RpcError):

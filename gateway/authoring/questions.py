@@ -15,9 +15,11 @@ from gateway.authoring.forms import Choices, Reader, SeveralChoices, form_by_dig
 from gateway.authoring.misfits import misfit_of_schema
 from gateway.authoring.model_validators import stopping_validator
 from gateway.authoring.schema_validation import SchemaValidator
+from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, of_sampling
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused
+from gateway.protocol.web_urls import web_url_problem
 
 T = TypeVar("T", default=Any)
 V = TypeVar("V", default=dict[str, Any])
@@ -28,7 +30,19 @@ Accepted: TypeAlias = Literal["accept"]
 """The value of a question that sends the user to a URL: the user agreed to go there."""
 
 
-_FORM: Final = ("elicitation", "form")
+_Request: TypeAlias = tuple[str, dict[str, Any], tuple[CapabilityPath, ...]]
+"""Method and params of a question, and the capabilities that it needs."""
+
+_FORM: Final = (ELICITATION_FORM,)
+_URL: Final = (("elicitation", "url"),)
+_NO_OPTIONS: Final[Mapping[str, str]] = {
+    "messages": "the parameter `messages`",
+    "maxTokens": "the parameter `max_tokens`",
+    "systemPrompt": "the parameter `system_prompt`",
+    "tools": "the parameter `tools`",
+    "task": "a task of your own; clients are not asked for theirs",
+}
+"""The params of `sampling/createMessage` that `Sample.options` must not have → what to use."""
 
 
 class _Missing:
@@ -52,17 +66,22 @@ class Ask(Generic[T]):
 
     def question(self, key: str) -> Question:
         """Return the engine's form of this question under the author's key."""
-        method, params, capability = self._request()
+        method, params, capabilities = self._request()
         return Question(
             method=method,
             params=params,
-            capability=capability,
+            capabilities=capabilities,
             digest=question_digest(method, params),
             read=lambda answer: self._read(key, answer),
+            problem=self._problem(),
         )
 
-    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+    def _request(self) -> _Request:
         raise NotImplementedError
+
+    def _problem(self) -> str:
+        """Return why no client may be asked this, as the end of a sentence that begins with the question; or ""."""
+        return ""
 
     def _value(self, _result: Mapping[str, Any], /) -> Any:
         raise NotImplementedError
@@ -165,12 +184,12 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
         return Question(
             method=ELICIT,
             params={"mode": "form", "message": self.message, "requestedSchema": shown},
-            capability=_FORM,
+            capabilities=_FORM,
             digest=form.digest,
             read=lambda answer: self._read(key, answer),
         )
 
-    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+    def _request(self) -> _Request:
         params = {"mode": "form", "message": self.message, "requestedSchema": _given_schema(self.schema)}
         return ELICIT, params, _FORM
 
@@ -194,7 +213,8 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
 class ElicitUrl(_Elicitation[Accepted | D], Generic[D]):
     """Ask the user to visit a URL. Use it for secrets, which must not pass through the client.
 
-    The value is `"accept"`: the user agreed to go there. That does not mean that they are done.
+    The value is `"accept"`: the user agreed to go there. That does not mean that they are done. The URL must be an http
+    or https URL with a host, without a user name, in ASCII.
     """
 
     message: str
@@ -209,8 +229,12 @@ class ElicitUrl(_Elicitation[Accepted | D], Generic[D]):
         def __init__(self, message: str, url: str, default: D) -> None: ...
         def __init__(self, message: str, url: str, default: Any = ...) -> None: ...
 
-    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-        return ELICIT, {"mode": "url", "message": self.message, "url": self.url}, ("elicitation", "url")
+    def _request(self) -> _Request:
+        return ELICIT, {"mode": "url", "message": self.message, "url": self.url}, _URL
+
+    def _problem(self) -> str:
+        problem = web_url_problem(self.url)
+        return "" if problem is None else f"has a url that {problem}"
 
     def _value(self, _result: Mapping[str, Any]) -> Accepted:
         return "accept"
@@ -243,7 +267,8 @@ class Sample(Ask[Completion | D], Generic[D]):
         max_tokens: the most tokens that the model may generate.
         system_prompt: a system prompt for the model.
         tools: tools that the model can use. The client needs the capability `sampling.tools`.
-        options: other params of `sampling/createMessage`, by their names in the protocol.
+        options: other params of `sampling/createMessage`, by their names in the protocol. With `includeContext`, the
+            client needs the capability `sampling.context`.
         default: the value if the client answers with an error.
     """
 
@@ -277,7 +302,7 @@ class Sample(Ask[Completion | D], Generic[D]):
         ) -> None: ...
         def __init__(self, *args: Any, **more: Any) -> None: ...
 
-    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+    def _request(self) -> _Request:
         messages = self.messages
         if isinstance(messages, str):
             messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
@@ -286,8 +311,16 @@ class Sample(Ask[Completion | D], Generic[D]):
             params["systemPrompt"] = self.system_prompt
         if self.tools is not None:
             params["tools"] = list(self.tools)
-            return SAMPLE, params, ("sampling", "tools")
-        return SAMPLE, params, ("sampling",)
+        return SAMPLE, params, of_sampling(params)
+
+    def _problem(self) -> str:
+        options = self.options or {}
+        for name in options:
+            if name in _NO_OPTIONS:
+                return f"has {name!r} in its options; use {_NO_OPTIONS[name]}"
+        if "toolChoice" in options and self.tools is None:
+            return "has 'toolChoice' in its options, but no tools; add `tools`"
+        return ""
 
     def _value(self, result: Mapping[str, Any]) -> Completion:
         completion: Completion = _COMPLETION.read(result)
@@ -322,8 +355,8 @@ class Roots(Ask[list[Root] | D], Generic[D]):
         def __init__(self, default: D) -> None: ...
         def __init__(self, default: Any = ...) -> None: ...
 
-    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-        return ROOTS, {}, ("roots",)
+    def _request(self) -> _Request:
+        return ROOTS, {}, (("roots",),)
 
     def _value(self, result: Mapping[str, Any]) -> list[Root]:
         roots: _RootsResult = _ROOTS.read(result)

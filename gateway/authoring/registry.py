@@ -177,7 +177,7 @@ class Registry:
 
     @property
     def instructions(self) -> str:
-        """The instructions of all upstreams, each under its prefix and cut to `MAX_INSTRUCTIONS_BYTES`."""
+        """The instructions of all upstreams, each quoted under its prefix, and cut to `MAX_INSTRUCTIONS_BYTES`."""
         return "\n\n".join(_instructions(part) for part in self.parts if part.instructions.strip())
 
     def offers(self, what: Offer) -> bool:
@@ -328,8 +328,12 @@ def _canonical(template: UriTemplate) -> UriTemplate:
 
 
 def _instructions(part: Part) -> str:
-    """Return the instructions of an upstream within their limit. A heading names the prefix that its names have."""
-    text = part.instructions.strip().encode("utf-8", "replace")[:MAX_INSTRUCTIONS_BYTES].decode("utf-8", "ignore")
+    """Return the instructions of an upstream, quoted and within their limit, below a heading with its prefix.
+
+    Each line is quoted as Markdown does it, so that an upstream cannot write a heading or a text of somebody else.
+    """
+    quoted = "\n".join(f"> {line}".rstrip() for line in part.instructions.strip().splitlines())
+    text = quoted.encode("utf-8", "replace")[:MAX_INSTRUCTIONS_BYTES].decode("utf-8", "ignore")
     return f"# {part.prefix}\n\n{text}" if part.prefix else text
 
 

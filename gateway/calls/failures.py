@@ -12,7 +12,16 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
 from gateway.engine.outcomes import LegTimedOut
-from gateway.errors import AskError, CannotContinue, InternalError, InvalidParams, NotAnswered, RpcError
+from gateway.errors import (
+    AskError,
+    CannotContinue,
+    InternalError,
+    InvalidParams,
+    NotAnswered,
+    ProtocolError,
+    RpcError,
+    code_advice,
+)
 from gateway.protocol.strict_json import encode
 from gateway.runtime.sources import RandomBytes
 
@@ -79,9 +88,14 @@ def failed_result(message: str, emitted: Sequence[Mapping[str, Any]] = ()) -> di
 
 
 def _is_reportable(error: RpcError) -> bool:
-    """Return whether an error, perhaps the author's own, has a JSON form; an error without one counts as a crash."""
+    """Return whether an error may be reported as it is.
+
+    The author's own may have no JSON form, or a code that is not theirs because it was changed: that counts as a crash.
+    """
     try:
         encode([error.message, error.data])
     except (TypeError, ValueError, RecursionError):
+        return False
+    if isinstance(error, ProtocolError) and code_advice(error.code):
         return False
     return type(error.code) is int and isinstance(error.message, str)

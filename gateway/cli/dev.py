@@ -112,10 +112,12 @@ def run(
             keys,
             has_releases=filled.get("GATEWAY_TOOLS") == DEMO_TOOLS,
         )
-        backends = FleetApi(fleet, has_store=store is not None) if settings.playground == "dev" else fleet
-        front = Front(backends, listener)
-        supervisor = _Supervisor(fleet, store, front, settings.drain_seconds, console)
-        exit_code = asyncio.run(supervisor.run(_url(host, listener)))
+        api = FleetApi(fleet, has_store=store is not None) if settings.playground == "dev" else None
+        front = Front(fleet if api is None else api, listener)
+        origin = _origin(host, listener)
+        page = "" if api is None else api.page_of(origin)
+        supervisor = _Supervisor(fleet, store, front, settings.drain_seconds, console, page)
+        exit_code = asyncio.run(supervisor.run(f"{origin}/mcp"))
         if exit_code:  # nobody asked to stop, so there is time to print the reason
             console.close(_LAST_WORDS_SECONDS)
         return exit_code
@@ -196,8 +198,8 @@ def _make_store(stack: contextlib.ExitStack, console: Console) -> EmbeddedStore 
     return stack.enter_context(embedded_store(program))
 
 
-def _url(host: str, listener: socket.socket) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/mcp"
+def _origin(host: str, listener: socket.socket) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def _make_key_file(environ: dict[str, str], stack: contextlib.ExitStack) -> KeyFile:
@@ -306,6 +308,7 @@ class _Supervisor:
     front: Front
     drain_seconds: float
     console: Console
+    page: str
     orders: Orders = field(default_factory=Orders)
 
     async def run(self, url: str) -> int:
@@ -381,6 +384,8 @@ class _Supervisor:
     async def _greet(self, url: str) -> None:
         for member in list(self.fleet.members.values()):
             await member.child.ready.wait()
+        if self.page:
+            self.console.say(f"playground {self.page}")
         self.console.say(f"ready on {url} (press Ctrl-C to stop)")
 
 

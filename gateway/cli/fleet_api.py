@@ -1,7 +1,9 @@
 """The API of the playground for the processes of `gateway dev`.
 
 The parent answers it itself, so it works while all replicas are down. Only pages of this run may use it.
-The connection and the host are loopback, the page has the same origin, and each order has the token of the run.
+The connection and the host are loopback, the page has the same origin, and each request has the token of the run. The
+token is in the address of the page that the run prints, behind `#`: no server gets that part, and no other user of the
+machine reads it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from gateway.settings.hosts import is_loopback, without_port
 from gateway.web.playground.headers import HEADERS
 
 RUN_HEADER: Final = "x-fleet-token"
+FRAGMENT: Final = "fleet="
+"""What the token follows in the address of the page."""
 MAX_HEAD_BYTES: Final = 16384
 READ_SECONDS: Final = 5.0
 
@@ -61,6 +65,10 @@ class FleetApi:
         self._token = secrets.token_urlsafe(32)
         self._metrics = FleetMetrics()
 
+    def page_of(self, origin: str) -> str:
+        """Return the address of the page that may control the processes."""
+        return f"{origin}/#{FRAGMENT}{self._token}"
+
     def addresses(self) -> list[Address]:
         """Return the addresses of the replicas that should get requests."""
         return list(self._fleet.addresses())
@@ -94,15 +102,13 @@ class FleetApi:
             raise Refused(HTTPStatus.FORBIDDEN, "Another page may not control the processes")
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise Refused(HTTPStatus.FORBIDDEN, "Another site may not control the processes")
-        if request.path == "/session":
-            return
         if not hmac.compare_digest(request.headers.get(RUN_HEADER, "").encode(), self._token.encode()):
-            raise Refused(HTTPStatus.FORBIDDEN, "The token is not the one of this run; reload the page")
+            raise Refused(
+                HTTPStatus.FORBIDDEN, "This page has not the token of this run; open the address that it printed"
+            )
 
     async def _respond(self, request: _Request) -> Any:
         if request.method == "GET":
-            if request.path == "/session":
-                return {"token": self._token}
             if request.path == "":
                 return await self._state()
         elif request.method == "POST":

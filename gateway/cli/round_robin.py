@@ -38,7 +38,9 @@ ENDPOINT: Final = b"mcp"
 """The only path that a request to one replica can reach there."""
 
 _MAX_LINE_BYTES: Final = 16384
-_LINE_SECONDS: Final = 30.0
+_LINE_SECONDS: Final = 10.0
+_MAX_CONNECTIONS: Final = 400
+"""How many clients may be connected. Each takes two descriptors, of which a process has 1,024 by default."""
 _PARTS_OF_REQUEST_LINE: Final = 3
 
 log = logging.getLogger(__name__)
@@ -126,6 +128,9 @@ class Front:
         self._server = None
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
         connection = asyncio.create_task(self._handle((reader, writer)))
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)

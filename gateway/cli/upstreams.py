@@ -1,4 +1,4 @@
-"""`gateway upstreams`: asks the upstreams of a file what they offer, and writes the lock file of their tools."""
+"""`gateway upstreams`: asks the upstreams of a file what they offer, and writes their lock file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.listing import GATEWAY, MAX_BYTES, Listed, NeedsSession, discover, read_all
 from gateway.upstreams.part import PartMaker
-from gateway.upstreams.pins import lock_file_of, write_lock
+from gateway.upstreams.pins import ToPin, lock_file_of, write_lock
 from gateway.upstreams.reading import UpstreamReader
 from gateway.upstreams.relay import UpstreamRelay
 
@@ -80,9 +80,9 @@ def show(settings: Settings, *, as_json: bool) -> tuple[str, int]:
 
 
 def pin(settings: Settings) -> tuple[str, int]:
-    """Write the lock file with the served tools of all upstreams. Return the outcome in words, and the exit code.
+    """Write the lock file with what all upstreams serve. Return the outcome in words, and the exit code.
 
-    If an upstream does not answer, nothing is written: its tools would count as changed.
+    If an upstream does not answer, nothing is written: its tools and prompts would count as changed.
 
     Raises:
         ConfigurationError: the file is wrong, or the lock file cannot be written.
@@ -92,15 +92,24 @@ def pin(settings: Settings) -> tuple[str, int]:
     silent = [f"{each.definition.name}: {each.problem}" for each in surveyed if each.problem]
     if silent:
         return "\n".join([*silent, "nothing is pinned; try again when all upstreams answer"]), EXIT_UNREACHABLE
-    tools = {each.definition.name: _served_tools(each) for each in surveyed}
+    pins = {each.definition.name: _to_pin(each.definition, each.listed) for each in surveyed if each.listed is not None}
     lock = lock_file_of(Path(str(settings.upstreams)))
-    write_lock(lock, tools)
-    return f"pinned in {lock}: {sum(map(len, tools.values()))} tools of {', '.join(tools)}", 0
+    write_lock(lock, pins)
+    counts = (
+        (sum(len(each.tools) for each in pins.values()), "tool", "tools"),
+        (sum(len(each.prompts) for each in pins.values()), "prompt", "prompts"),
+        (sum(bool(each.instructions) for each in pins.values()), "text of instructions", "texts of instructions"),
+    )
+    told = [f"{count} {one if count == 1 else several}" for count, one, several in counts if count]
+    return f"pinned in {lock}: {', '.join(told) or 'nothing'} of {', '.join(pins)}", 0
 
 
-def _served_tools(surveyed: Surveyed) -> list[dict[str, Any]]:
-    tools = () if surveyed.listed is None else surveyed.listed.lists["tools"]
-    return [tool for tool in tools if surveyed.definition.serves_tool(tool["name"])]
+def _to_pin(definition: Definition, listed: Listed) -> ToPin:
+    return ToPin(
+        [tool for tool in listed.lists["tools"] if definition.serves_tool(tool["name"])],
+        [prompt for prompt in listed.lists["prompts"] if definition.prompts.takes(prompt["name"])],
+        listed.discovered.instructions if definition.instructions else "",
+    )
 
 
 async def survey(definitions: Sequence[Definition], file: str, *, pinned: bool = True) -> list[Surveyed]:
@@ -109,7 +118,7 @@ async def survey(definitions: Sequence[Definition], file: str, *, pinned: bool =
     Args:
         definitions: the upstreams.
         file: the file that defines them, for messages.
-        pinned: whether tools that differ from the lock file are left out, as their upstream's `pin` says.
+        pinned: whether what differs from the lock file is left out, as its upstream's `pin` says.
 
     Raises:
         ConfigurationError: an address, a proxy or a certificate cannot be used.

@@ -12,6 +12,19 @@ from typing import Any, Final, TypeAlias
 CapabilityPath: TypeAlias = tuple[str, ...]
 
 ELICITATION_FORM: Final[CapabilityPath] = ("elicitation", "form")
+_SAMPLING: Final[CapabilityPath] = ("sampling",)
+_SAMPLING_TOOLS: Final[CapabilityPath] = ("sampling", "tools")
+_SAMPLING_CONTEXT: Final[CapabilityPath] = ("sampling", "context")
+
+
+def of_sampling(params: Mapping[str, Any]) -> tuple[CapabilityPath, ...]:
+    """Return what a client needs for `sampling/createMessage` with these params (2026-07-28 "Sampling")."""
+    needed = []
+    if params.get("tools") is not None or params.get("toolChoice") is not None:
+        needed.append(_SAMPLING_TOOLS)
+    if params.get("includeContext") not in (None, "none"):
+        needed.append(_SAMPLING_CONTEXT)
+    return tuple(needed) or (_SAMPLING,)
 
 
 def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:

@@ -11,22 +11,19 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, of_sampling
 from gateway.engine.questions import DIGEST_BYTES, ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question
 
 Fits: TypeAlias = Callable[[Any], InvalidAnswer | None]
 """Returns why the content of an accepted form does not fit, or None if it does."""
 
-_CAPABILITIES: Final[Mapping[str, tuple[str, ...]]] = {
-    ELICIT: ("elicitation", "form"),
-    SAMPLE: ("sampling",),
-    ROOTS: ("roots",),
-}
+_METHODS: Final = (ELICIT, SAMPLE, ROOTS)
 _NEEDED_BY_MODE: Final[Mapping[Any, dict[str, type[Any]]]] = {
     "form": {"message": str, "requestedSchema": Mapping},
     "url": {"message": str, "url": str},
 }
 _URL: Final = ("elicitation", "url")
-_SAMPLING_TOOLS: Final = ("sampling", "tools")
+_ROOTS: Final = ("roots",)
 
 
 def forwarded(method: str, params: Mapping[str, Any], fits: Fits | None = None) -> Question:
@@ -47,7 +44,7 @@ def forwarded(method: str, params: Mapping[str, Any], fits: Fits | None = None) 
     return Question(
         method=method,
         params=params,
-        capability=_capability(method, params),
+        capabilities=_capabilities(method, params),
         digest=forwarded_digest(method, params),
         read=_as_it_came if checks is None else _Checked(checks),
         forwarded=True,
@@ -62,7 +59,7 @@ def forwarded_digest(method: str, params: Mapping[str, Any]) -> bytes:
 
 def _problem(method: str, params: Mapping[str, Any]) -> str:
     """Return why no client can be asked this, or ""."""
-    if method not in _CAPABILITIES:
+    if method not in _METHODS:
         return f"{method} is not a question"
     needed: dict[str, type[Any]] = {"_meta": Mapping} if "_meta" in params else {}
     if method == SAMPLE:
@@ -76,12 +73,12 @@ def _problem(method: str, params: Mapping[str, Any]) -> str:
     return f"{wrong[0]} is missing or has the wrong type" if wrong else ""
 
 
-def _capability(method: str, params: Mapping[str, Any]) -> tuple[str, ...]:
-    if method == ELICIT and params.get("mode") == "url":
-        return _URL
-    if method == SAMPLE and (params.get("tools") is not None or params.get("toolChoice") is not None):
-        return _SAMPLING_TOOLS
-    return _CAPABILITIES[method]
+def _capabilities(method: str, params: Mapping[str, Any]) -> tuple[CapabilityPath, ...]:
+    if method == SAMPLE:
+        return of_sampling(params)
+    if method == ROOTS:
+        return (_ROOTS,)
+    return (_URL if params.get("mode") == "url" else ELICITATION_FORM,)
 
 
 def _as_it_came(answer: Answer) -> Answer:

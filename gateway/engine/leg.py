@@ -200,7 +200,7 @@ class Leg:
     def _claim_question(self, key: Any, question: Question) -> None:
         try:
             self._claim(key)
-            self._check_declared(key, question)
+            self._check_question(key, question)
         except AuthoringError as error:
             raise self.broken(error) from None
 
@@ -228,14 +228,19 @@ class Leg:
             self._progressed = True
         return answer
 
+    def lacking(self, questions: Iterable[Question]) -> MissingCapability | None:
+        """Return the error for a client that cannot be asked these questions, or None for one that can."""
+        paths = [path for question in questions for path in question.capabilities if not self.supports(path)]
+        return MissingCapability(*paths) if paths else None
+
     def _asking(self, missing: dict[str, Question]) -> LegStopped:
         """Return the signal that ends the leg: it asks for input, or fails if it must not or cannot ask."""
         flow_id, step = _STEP.get()
         if flow_id == self.journal.flow_id:
             return self._stopping(Failed(_asked_in_step(step, missing)))
-        lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
-        if lacking:
-            return self._stopping(Failed(MissingCapability(*lacking)))
+        lacking = self.lacking(missing.values())
+        if lacking is not None:
+            return self._stopping(Failed(lacking))
         pending = self.journal.pending
         for key, question in missing.items():
             if len(self.journal.answers.get(key, {})) >= MAX_FORMS:  # all of them are answers to other forms
@@ -268,7 +273,7 @@ class Leg:
         self.check_running()
         missing: dict[str, Question] = {}
         for key, question in questions.items():
-            self._check_declared(key, question)
+            self._check_question(key, question)
             if self.answer(key, question, _NO_ANSWER) is _NO_ANSWER:
                 missing[key] = question
         if not missing:
@@ -554,7 +559,9 @@ class Leg:
             )
         self.reached[key] = None
 
-    def _check_declared(self, key: Any, question: Question) -> None:
+    def _check_question(self, key: Any, question: Question) -> None:
+        if question.problem:
+            raise AuthoringError(f"the question {key!r} {question.problem}")
         if self._declared is None:
             return
         if key not in self._declared:

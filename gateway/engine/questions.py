@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from gateway.engine.capabilities import CapabilityPath
+
 Answer: TypeAlias = dict[str, Any]
 """The client's response to one question, as a journal stores it: `{"result": {…}}` or `{"error": {…}}`."""
 
@@ -44,19 +46,21 @@ class Question(msgspec.Struct, frozen=True):
     Attributes:
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
         params: the params of that request, as the released wire writes them.
-        capability: path of the client capability that asking needs, e.g. `("elicitation", "form")`.
+        capabilities: paths of the client capabilities that asking needs, e.g. `(("elicitation", "form"),)`.
         digest: of everything that must stay equal for a recorded answer to count; see `question_identity`.
         read: converts a recorded `Answer` to the value that the tool gets. Raises `InvalidAnswer` if it does not fit
             the question, and an `AskError` if the client sent no value.
         forwarded: whether it passes on another server's request; see `gateway.engine.forwarded`.
+        problem: why no client may be asked this, for the author; "" if one may.
     """
 
     method: str
     params: Mapping[str, Any]
-    capability: tuple[str, ...]
+    capabilities: tuple[CapabilityPath, ...]
     digest: bytes
     read: Callable[[Answer], Any]
     forwarded: bool = False
+    problem: str = ""
 
 
 def explained(question: Question, reason: str) -> Question:

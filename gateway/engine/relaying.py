@@ -16,7 +16,7 @@ from gateway.engine.keys import check_key
 from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Leg
 from gateway.engine.outcomes import Failed, InputRequired, NotKept, Shed
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
-from gateway.errors import CannotContinue, MissingCapability
+from gateway.errors import CannotContinue
 
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 """RFC 5424 section 6.2.1."""
@@ -151,9 +151,9 @@ class RelayLeg:
 
     def _ask(self, missing: dict[str, Question], misfits: Mapping[str, InvalidAnswer]) -> None:
         """End the leg: it asks, or fails if the client cannot be asked or has answered wrongly too often."""
-        lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
-        if lacking:
-            self._leg.stop(Failed(MissingCapability(*lacking)))
+        lacking = self._leg.lacking(missing.values())
+        if lacking is not None:
+            self._leg.stop(Failed(lacking))
         for key, misfit in misfits.items():
             if self.journal.refused[journal_key(self.journal, key)] >= MAX_ASKED:
                 reason = f"The client's answers to {key!r} do not match what was asked. {misfit.unquoted}".rstrip()

@@ -134,6 +134,7 @@ class Connection:
         self._expects_continue = False
         self._received = 0  # bytes since the last request was complete
         self._body_due = False
+        self._refusal: Refusal | None = None  # sent behind the answers to the requests that came before
         self._waited_for: tuple[Cycle | None, _Due] | None = None
         self._waited_seconds = 0.0
         self._unread = 0  # bytes, at the last check
@@ -210,7 +211,7 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         """Read the received data."""
         unread = data
-        while unread:
+        while unread and self._refusal is None:
             unread = self._read(unread)
 
     def _read(self, data: bytes) -> bytes:
@@ -339,9 +340,13 @@ class Connection:
         self._state.total_requests += 1
         if self.transport.is_closing() or self._flow is None:
             return
-        self._flow.resume_reading()
+        if self._refusal is None:
+            self._flow.resume_reading()
         if self._pipeline:
             self._serve(self._pipeline.popleft())
+        elif self._refusal is not None:
+            self.transport.write(self._response(self._refusal))
+            self.transport.close()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
@@ -482,14 +487,26 @@ class Connection:
         return Refusal(431, message, Cause.HEADERS_TOO_LARGE)
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Close the connection. Send the reason first if the client would match it with the refused request."""
+        """Answer the complete requests that came before, then send the reason, and close the connection.
+
+        A request that ran has had its effect, so it gets its answer. The reason is sent only if the client would match
+        it with the refused request.
+        """
         self._callbacks.client_refused(refusal.cause)
         log.debug("connection closed", extra={"status": refusal.status, "reason": str(refusal)})
+        if self._body_due and self._pipeline:
+            self._pipeline.pop()  # it has not run, and the rest of its body never comes
+            self._body_due = False
+        serving = self._serving
+        if serving is not None and not serving.response_complete and not self._body_due and self._flow is not None:
+            self._refusal = refusal
+            self._flow.pause_reading()
+            return
         if self.cycle is None or self.cycle.response_complete:
             if self._received and not self._body_due:
                 self.transport.write(self._response(refusal))
         else:
-            if self._body_due and not self.cycle.response_started and not self._pipeline:
+            if self._body_due and not self.cycle.response_started:
                 self.transport.write(self._response(refusal))
             self._disconnect()
         self.transport.close()

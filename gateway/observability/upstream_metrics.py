@@ -29,7 +29,10 @@ UPSTREAM_OUTCOMES: Final = frozenset({"completed", "input_required", "error", "c
 """How a request to an upstream ends: `error` is a JSON-RPC error; another metric has the reason for `failed`."""
 
 DROPPED: Final = frozenset(
-    {"tool", "prompt", "resource", "template", "collision", "log", "progress", "notification", "question", "meta"}
+    {
+        *("tool", "prompt", "resource", "template", "instructions", "collision"),
+        *("log", "progress", "notification", "question", "meta"),
+    }
 )
 """The things of an upstream that nobody gets."""
 

@@ -19,6 +19,7 @@ from gateway.process.app import GatewayApp
 from gateway.process.preflight import warn_of_unknown
 from gateway.process.replica import build
 from gateway.settings.model import ENDPOINT_PATH, Settings, make_replica_id
+from gateway.web.body_time import TimedBody
 from gateway.web.site import HEALTH_PATHS, METRICS_PATH, Endpoint, refuse_not_running
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,11 @@ class Mounted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
-        if self._gateway is not None:
+        if self._gateway is not None and scope["type"] == "http":
+            request = TimedBody(receive, send, self._settings.body_seconds)
+            await self._gateway.site(scope, request.receive, request.send)
+            await request.refuse_late()
+        elif self._gateway is not None:
             await self._gateway.site(scope, receive, send)
         elif scope["type"] == "http":
             await refuse_not_running(send)

@@ -43,9 +43,10 @@ class Headers:
         InvalidRequest: an `Mcp-*` header, `Host` or `Authorization` occurs more than once (HTTP 400).
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_raw", "_values")
 
     def __init__(self, raw: RawHeaders, last: dict[bytes, bytes] | None = None) -> None:
+        self._raw = raw
         self._values = dict(raw) if last is None else last
         if len(self._values) != len(raw):
             self._values = _join_repeated(raw)
@@ -58,6 +59,22 @@ class Headers:
         """
         value = self._values.get(name)
         return None if value is None else value.strip(_BLANKS).decode("latin-1")
+
+    def single(self, name: bytes) -> str | None:
+        """Return the value of `name` (lower case) if it can be passed on as it is, or None if there is none.
+
+        Raises:
+            InvalidRequest: it occurs more than once, so that a value which a proxy added would be mixed with one of the
+                client; or it has other characters than visible ASCII, blanks and tabs.
+        """
+        value = self.get(name)
+        if value is None:
+            return None
+        if sum(each == name for each, _ in self._raw) > 1:
+            raise InvalidRequest(f"Header {name.decode('latin-1')} must not be repeated")
+        if not _is_header_text(value):
+            raise InvalidRequest(f"Header {name.decode('latin-1')} must have only visible ASCII characters")
+        return value
 
     def get_bytes(self, name: bytes) -> bytes | None:
         """Return the value of `name` (lower case) as received, or None. Use it for quick comparisons."""

@@ -19,8 +19,11 @@ def caller_of(
         requester: who asks.
         definition: of the upstream.
         capabilities: what to declare; None for what the client declared.
+
+    Raises:
+        InvalidRequest: a header to forward is repeated, or has characters that a header must not have.
     """
-    found = {name: requester.headers.get(name.encode("latin-1")) for name in definition.forward_headers}
+    found = {name: requester.headers.single(name.encode("latin-1")) for name in definition.forward_headers}
     return UpstreamCaller(
         principal=requester.principal,
         exchange=requester.exchange,

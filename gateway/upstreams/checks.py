@@ -44,8 +44,13 @@ def describe(found: UpstreamFile) -> Iterator[str]:
 
 
 def warnings(found: UpstreamFile, settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each upstream whose configuration is valid but gives callers more than it may seem."""
+    """Yield a sentence for each upstream that gives callers more, or pins less, than its configuration may seem to."""
     for definition in found.definitions:
+        if definition.pinned.is_old:
+            yield (
+                f"{definition.name}: an older release wrote the lock file, which pins only tools; check the upstream, "
+                "and run `gateway upstreams pin`"
+            )
         if settings.auth != "none" and not definition.scopes and _has_one_credential(definition):
             yield (
                 f"{definition.name}: one credential for all callers, and no scopes: every caller may do what that "

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from gateway.protocol.uris.globs import globs_of_uris, tells_uris_apart
 from gateway.protocol.uris.readings import inner_reading, readings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
+from gateway.upstreams.pins import PINNED_KINDS, Pinned
 
 Transport: TypeAlias = Literal["http", "stdio", "python"]
 Era: TypeAlias = Literal["auto", "stateless", "session"]
@@ -168,8 +169,9 @@ class Definition:
         max_result_bytes: the size of its largest answer.
         idle_seconds: how long an unused connection stays open.
         rate: how often it is called, by all callers together; None does not limit it.
-        pin: what happens to tools that differ from the lock file.
-        pinned: the digests of its tools in the lock file; empty without a pin. See `pins`.
+        instructions: whether the instructions of the upstream join the gateway's.
+        pin: what happens to tools, prompts and instructions that differ from the lock file.
+        pinned: what the lock file has of it; nothing without a pin.
         tls: certificates.
         proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
         identity: a digest of transport, address and kind of credential. A call cannot continue at another identity.
@@ -199,8 +201,9 @@ class Definition:
     max_result_bytes: int = 4 * 2**20
     idle_seconds: float = 300
     rate: Rate | None = None
+    instructions: bool = True
     pin: Pin = "off"
-    pinned: frozenset[str] = field(default=frozenset(), repr=False)
+    pinned: Pinned = field(default=Pinned(), repr=False)
     tls: Tls = Tls()
     proxy: str | None = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)
@@ -235,6 +238,14 @@ class Definition:
     def serves_unlisted(self) -> bool:
         """Whether resources are served that the upstream does not list, and that no template of it matches."""
         return not self.judges_resources if self.unlisted is None else self.unlisted
+
+    def has_changed(self, kind: str, entry: Mapping[str, Any]) -> bool:
+        """Return whether an entry of a list, as it came, is not as the lock file has it."""
+        return self.pin != "off" and kind in PINNED_KINDS and not self.pinned.has(kind, entry)
+
+    def pinned_part(self, kind: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the part of an entry that the lock file vouches for if it has not changed."""
+        return self.pinned.covered(entry) if self.pin == "refuse" and kind == "tools" else entry
 
     def serves_resource(self, uri: str | None) -> bool:
         """Return whether a resource or template may be listed and read, by its canonical form; None if it has none.

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -15,7 +15,7 @@ from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedToo
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.authoring.uri_templates import is_template
-from gateway.errors import GatewayError, InternalError, ResourceNotFound
+from gateway.errors import GatewayError, InternalError, MissingCapability, ResourceNotFound
 from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
@@ -23,14 +23,14 @@ from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode
-from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.known import URI_KINDS, Known, KnownEntries, canonical_asked, judged_of
 from gateway.upstreams.listing import Discovered, Entries, Listed
-from gateway.upstreams.pins import differs
+from gateway.upstreams.pins import PINNED_KINDS
 from gateway.upstreams.ports import UpstreamTelemetry
-from gateway.upstreams.relay import Learn, Learned, UpstreamRelay
-from gateway.upstreams.texts import sentence_of
+from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, Learned, UpstreamRelay
+from gateway.upstreams.texts import refused_request, sentence_of
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,10 @@ COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
 MAX_COMPLETIONS: Final = 100
 
-_SINGULAR: Final[Mapping[Kind, str]] = {
+_DIFFERS: Final = "an upstream differs from the lock file; check it, and run `gateway upstreams pin`"
+
+_SINGULAR: Final[Mapping[str, str]] = {
+    "instructions": "instructions",
     "tools": "tool",
     "prompts": "prompt",
     "resources": "resource",
@@ -98,6 +101,7 @@ class PartMaker:
         self._telemetry = telemetry
         self._known = KnownEntries()
         self._ready: Ready | None = None
+        self._changed: dict[str, Sequence[str]] = {}
         self._discovered = Discovered()
         self.revision = 0
         self._lists = (
@@ -138,7 +142,7 @@ class PartMaker:
             lists=self._lists,
             watcher=watcher,
             ttl_ms=UNKNOWN_TTL_MS if listed.ttl_ms is None else min(listed.ttl_ms, TTL_MS),
-            instructions=listed.discovered.instructions,
+            instructions=self._instructions(listed.discovered.instructions),
             may_have=frozenset(offer for offer in OFFERS if listed.discovered.offers(offer)),
             revisions=dict.fromkeys(CHANGING, self.revision),
         )
@@ -152,6 +156,7 @@ class PartMaker:
     async def entries(self, kind: Kind, raw: Entries) -> Mapping[str, Served]:
         """Return what one caller may see of a list, by exposed name."""
         found = await self._read(kind, raw, self._known, self._known)
+        self._report_changed(kind, found.changed)
         self._known.keep(MAX_KNOWN)
         return found.served
 
@@ -168,10 +173,10 @@ class PartMaker:
         known = self._known.get(kind, name)
         if known is not None:
             return known.served
+        if self._definition.pin == "refuse" and kind in PINNED_KINDS:
+            return None  # an entry that the lock file does not have counts as changed
         if kind in ("resources", "templates"):
             return self._find_by_uri(kind, name)
-        if self._definition.pin == "refuse" and kind == "tools":
-            return None  # a tool that the lock file does not have counts as changed
         own = upstream_name(self._definition.prefix, name)
         if own is None or not self._serves(kind, own):
             return None
@@ -297,6 +302,10 @@ class PartMaker:
                 seconds=min(self._definition.timeout_seconds, COMPLETION_SECONDS),
                 max_bytes=COMPLETION_BYTES,
             )
+        except UpstreamError as error:
+            if error.code in ABOUT_THE_REQUEST or error.code == MissingCapability.CODE:
+                raise InternalError(refused_request(self._definition.name, error.code, sent=False)) from None
+            raise
         except UpstreamFailure as failure:
             raise InternalError(sentence_of(failure)) from None
         return self._completion(result.get("completion"))
@@ -351,7 +360,7 @@ class PartMaker:
         for position, each in enumerate(raw):
             if position % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            entry = clean_entry(kind, definition.prefix, each)
+            entry = clean_entry(kind, definition.prefix, definition.pinned_part(kind, each))
             if isinstance(entry, Dropped):
                 found.left_out.append(f"{entry.name!r} {entry.reason}")
                 continue
@@ -363,7 +372,7 @@ class PartMaker:
                 continue
             if oversteps(each):
                 self._telemetry.dropped(definition.name, "meta")
-            if kind == "tools" and _has_changed(definition, each):
+            if definition.has_changed(kind, each):
                 found.changed.append(entry.own)
                 if definition.pin == "refuse":
                     known.remove(kind, entry.exposed)  # an earlier list of a caller may have had it unchanged
@@ -406,7 +415,7 @@ class PartMaker:
         )
 
     def _report(self, lists: Mapping[Kind, _Found]) -> None:
-        """Count and log what is left out, and which tools differ from the lock file."""
+        """Count and log what is left out, and what differs from the lock file."""
         name = self._definition.name
         for kind, found in lists.items():
             for _ in found.left_out:
@@ -415,27 +424,37 @@ class PartMaker:
                 reasons = "; ".join(found.left_out[:_SHOWN])
                 extra = {"upstream": name, "list": kind, "entries": len(found.left_out), "reason": reasons}
                 log.warning("entries of an upstream are left out", extra=extra)
-        changed = lists["tools"].changed
-        if changed:
-            served = self._definition.pin == "warn"
-            log.warning(
-                "tools of an upstream differ from the lock file; check them, and run `gateway upstreams pin`",
-                extra={
-                    "upstream": name,
-                    "tools": ", ".join(changed[:_SHOWN]),
-                    "entries": len(changed),
-                    "served": served,
-                },
-            )
+            self._report_changed(kind, found.changed)
+
+    def _report_changed(self, kind: str, names: Sequence[str]) -> None:
+        """Count and log what differs from the lock file, once for the same names."""
+        definition = self._definition
+        if definition.pin == "refuse":
+            for _ in names:
+                self._telemetry.dropped(definition.name, _SINGULAR[kind])
+        if names == self._changed.get(kind, ()):
+            return
+        self._changed[kind] = names
+        if names and not definition.pinned.is_old:  # an old lock file is reported when it is read
+            extra = {
+                "upstream": definition.name,
+                "list": kind,
+                "names": ", ".join(names[:_SHOWN]),
+                "entries": len(names),
+                "served": definition.pin == "warn",
+            }
+            log.warning(_DIFFERS, extra=extra)
+
+    def _instructions(self, told: str) -> str:
+        """Return the instructions to serve for those that the upstream has now."""
+        definition = self._definition
+        if not definition.instructions:
+            return ""
+        differs = definition.pin != "off" and told != definition.pinned.instructions
+        self._report_changed("instructions", ("instructions",) if differs else ())
+        return told if not differs or definition.pin == "warn" else definition.pinned.instructions
 
 
 def count_of(part: Part) -> int:
     """Return how many entries a part lists."""
     return sum(len(part.entries(kind)) for kind in KINDS)
-
-
-def _has_changed(definition: Definition, tool: Mapping[str, Any]) -> bool:
-    try:
-        return differs(definition, tool)
-    except (TypeError, ValueError):
-        return True

@@ -1,6 +1,8 @@
-"""The lock file of upstreams: digests of their tools, so that one that changes is noticed (`pin`).
+"""The lock file of upstreams: what a model reads of them, so that an upstream that changes is noticed (`pin`).
 
-The file is next to the configuration, as `<configuration>.lock.json`. `gateway upstreams pin` writes it.
+The file is next to the configuration, as `<configuration>.lock.json`. `gateway upstreams pin` writes it. It has the
+digest of each tool and prompt, and the instructions as a text, since they can be served in place of changed ones.
+Resources are not pinned: their lists are data, which changes.
 """
 
 from __future__ import annotations
@@ -10,30 +12,90 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from gateway.errors import ConfigurationError
+from gateway.protocol.reserved_meta import without_reserved
+from gateway.protocol.upstream.cleaning import clean_text
 from gateway.sealing.digest import canonical_text
-from gateway.upstreams.definition import Definition
 
 SUFFIX: Final = ".lock.json"
 VERSION: Final = 1
 MAX_LOCK_BYTES: Final = 16 << 20
-COVERED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""The members of a tool that its digest covers: everything that a model or a user decides by."""
+
+PINNED_KINDS: Final = frozenset({"tools", "prompts"})
+"""The lists whose entries are pinned."""
+
+_OLD_COVERED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+"""The members of a tool that the lock file of release 0.2.0 covers."""
+
+_NOT_SERVED: Final = frozenset({"execution", "_meta"})
+"""The members of an entry that no client gets; of `_meta`, it gets what is not reserved."""
 
 _HOW_TO_WRITE: Final = "run `gateway upstreams pin`"
 
 
-class _Lock(msgspec.Struct, frozen=True):
-    """The content of a lock file: for each upstream, the digest of each tool by its name."""
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What the lock file has of one upstream.
+
+    Attributes:
+        digests: of its tools and prompts. A digest includes the kind and the name.
+        instructions: as they were.
+        is_old: whether release 0.2.0 wrote it. It then covers tools only, without their icons and `_meta`.
+    """
+
+    digests: frozenset[str] = frozenset()
+    instructions: str = ""
+    is_old: bool = False
+
+    def has(self, kind: str, entry: Mapping[str, Any]) -> bool:
+        """Return whether an entry, as its upstream lists it, is as it was when it was pinned."""
+        try:
+            digest = _old_digest(entry) if self.is_old and kind == "tools" else entry_digest(kind, entry)
+        except (TypeError, ValueError):  # it is not JSON
+            return False
+        return digest in self.digests
+
+    def covered(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the part of a pinned entry that nobody can have changed."""
+        return {name: entry[name] for name in _OLD_COVERED if name in entry} if self.is_old else entry
+
+
+class _Pins(msgspec.Struct, frozen=True):
+    """What is pinned of one upstream: the digest of each tool and prompt by its name."""
+
+    instructions: str
+    tools: dict[str, str]
+    prompts: dict[str, str]
+
+
+class _Lock(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of a lock file.
+
+    Attributes:
+        version: of the file.
+        upstreams: the digests of tools as release 0.2.0 computes them; that release reads nothing else.
+        pins: everything, by upstream; None in a file that release 0.2.0 wrote.
+    """
 
     version: int
     upstreams: dict[str, dict[str, str]]
+    pins: dict[str, _Pins] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToPin:
+    """What to pin of one upstream: its served entries as it lists them, and its instructions."""
+
+    tools: Sequence[Mapping[str, Any]] = ()
+    prompts: Sequence[Mapping[str, Any]] = ()
+    instructions: str = ""
 
 
 def lock_file_of(configuration: Path) -> Path:
@@ -41,23 +103,29 @@ def lock_file_of(configuration: Path) -> Path:
     return configuration.with_name(configuration.name + SUFFIX)
 
 
-def tool_digest(tool: Mapping[str, Any]) -> str:
-    """Return the digest of a tool as its upstream lists it, before it is renamed.
+def entry_digest(kind: str, entry: Mapping[str, Any]) -> str:
+    """Return the digest of a tool or prompt as its upstream lists it: of everything that clients get of it.
 
     Raises:
         TypeError, ValueError: it is not JSON.
     """
-    covered = {member: tool[member] for member in COVERED if member in tool}
-    return f"sha256:{hashlib.sha256(canonical_text(covered)).hexdigest()}"
+    covered = {name: member for name, member in entry.items() if name not in _NOT_SERVED}
+    meta = entry.get("_meta")
+    if isinstance(meta, Mapping) and (kept := without_reserved(meta)):
+        covered["_meta"] = kept
+    return _digest({kind: covered})
 
 
-def differs(definition: Definition, tool: Mapping[str, Any]) -> bool:
-    """Return whether an upstream pins its tools and this one is not in the lock file as it is now."""
-    return definition.pin != "off" and tool_digest(tool) not in definition.pinned
+def _old_digest(tool: Mapping[str, Any]) -> str:
+    return _digest({member: tool[member] for member in _OLD_COVERED if member in tool})
 
 
-def read_lock(path: Path) -> dict[str, frozenset[str]]:
-    """Return the digests of the pinned tools of each upstream, by its name.
+def _digest(value: dict[str, Any]) -> str:
+    return f"sha256:{hashlib.sha256(canonical_text(value)).hexdigest()}"
+
+
+def read_lock(path: Path) -> dict[str, Pinned]:
+    """Return what is pinned of each upstream, by its name.
 
     Raises:
         ConfigurationError: the file cannot be read, or is not a lock file.
@@ -70,38 +138,50 @@ def read_lock(path: Path) -> dict[str, frozenset[str]]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigurationError(f"{path}: cannot be read: {reason}; {_HOW_TO_WRITE}") from None
-    found = _digests(content)
-    if found is None:
+    lock = _decoded(content)
+    if lock is None:
         raise ConfigurationError(f"{path}: not a lock file of this release; {_HOW_TO_WRITE}")
-    return found
+    if lock.pins is None:
+        return {name: Pinned(frozenset(tools.values()), is_old=True) for name, tools in lock.upstreams.items()}
+    return {
+        name: Pinned(frozenset((*pins.tools.values(), *pins.prompts.values())), clean_text(pins.instructions))
+        for name, pins in lock.pins.items()
+    }
 
 
-def _digests(content: bytes) -> dict[str, frozenset[str]] | None:
-    """Return what the content of a lock file says; None if it is not one."""
+def _decoded(content: bytes) -> _Lock | None:
+    """Return the content of a lock file; None if it is not one."""
     try:
         lock = msgspec.json.decode(content, type=_Lock)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if lock.version != VERSION or len(content) > MAX_LOCK_BYTES:
-        return None
-    return {name: frozenset(tools.values()) for name, tools in lock.upstreams.items()}
+    return None if lock.version != VERSION or len(content) > MAX_LOCK_BYTES else lock
 
 
-def write_lock(path: Path, tools: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
-    """Write the lock file, at once or not at all.
+def write_lock(path: Path, upstreams: Mapping[str, ToPin]) -> None:
+    """Write the lock file, at once or not at all. Release 0.2.0 can read it too.
 
     Args:
         path: the lock file.
-        tools: the tools of each upstream as it lists them, by the upstream's name.
+        upstreams: what to pin, by the name of the upstream.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
-    upstreams = {
-        name: {str(tool["name"]): tool_digest(tool) for tool in sorted(listed, key=lambda tool: str(tool["name"]))}
-        for name, listed in sorted(tools.items())
-    }
-    text = json.dumps({"version": VERSION, "upstreams": upstreams}, indent=2, ensure_ascii=False) + "\n"
+    named = sorted(upstreams.items())
+    lock = _Lock(
+        VERSION,
+        {name: _by_name(each.tools, _old_digest) for name, each in named},
+        {
+            name: _Pins(
+                each.instructions,
+                _by_name(each.tools, lambda tool: entry_digest("tools", tool)),
+                _by_name(each.prompts, lambda prompt: entry_digest("prompts", prompt)),
+            )
+            for name, each in named
+        },
+    )
+    text = json.dumps(msgspec.to_builtins(lock), indent=2, ensure_ascii=False) + "\n"
     temporary = None
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
@@ -115,3 +195,7 @@ def write_lock(path: Path, tools: Mapping[str, Iterable[Mapping[str, Any]]]) -> 
                 Path(temporary).unlink()
         reason = error.strerror or type(error).__name__
         raise ConfigurationError(f"{path}: cannot be written: {reason}; make its folder writable") from None
+
+
+def _by_name(entries: Iterable[Mapping[str, Any]], digest: Callable[[Mapping[str, Any]], str]) -> dict[str, str]:
+    return {str(entry["name"]): digest(entry) for entry in sorted(entries, key=lambda entry: str(entry["name"]))}

@@ -57,7 +57,7 @@ from gateway.upstreams.options import (
     replaced,
     shown,
 )
-from gateway.upstreams.pins import lock_file_of, read_lock
+from gateway.upstreams.pins import Pinned, lock_file_of, read_lock
 from gateway.upstreams.variables import Variables
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -88,7 +88,7 @@ _COMMON_KEYS: Final = frozenset({"type", "disabled", "gateway"})
 _HTTP_OPTIONS: Final = frozenset({"credentials", "forward_headers", "max_connections", "tls", "proxy"})
 OPTIONS: Final = _HTTP_OPTIONS | {
     *("prefix", "tools", "prompts", "resources", "era", "scope", "ask", "task", "scopes", "timeout_seconds"),
-    *("held_seconds", "max_in_flight", "max_result_bytes", "idle_seconds", "rate", "pin"),
+    *("held_seconds", "max_in_flight", "max_result_bytes", "idle_seconds", "rate", "pin", "instructions"),
 }
 _CREDENTIAL_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "none": frozenset(),
@@ -160,7 +160,7 @@ class UpstreamReader:
                         definitions=tuple(
                             definition
                             if definition.pin == "off"
-                            else replace(definition, pinned=pinned.get(definition.name, frozenset()))
+                            else replace(definition, pinned=pinned.get(definition.name, Pinned()))
                             for definition in found.definitions
                         ),
                     )
@@ -343,6 +343,7 @@ class _EntryReader:
             max_result_bytes=self._count("max_result_bytes", 64 * 2**20, 4 * 2**20, least=1024),
             idle_seconds=self._number("idle_seconds", 1, _DAY, 300),
             rate=read_rate(self._options.get("rate"), self._at.inside("rate")),
+            instructions=self._instructions(),
             pin=self._pin(),
             tls=self._tls(url or ""),
             proxy=read_proxy(self._options.get("proxy"), self._at.inside("proxy")),
@@ -389,6 +390,10 @@ class _EntryReader:
         by_transport: Mapping[Transport, Scope] = {"stdio": "caller", "python": "call", "http": "shared"}
         default: Scope = "caller" if exchanges else by_transport[self._transport]
         return cast("Scope", given or default)
+
+    def _instructions(self) -> bool:
+        value = self._options.get("instructions")
+        return value is None or read_switch(value, self._at.inside("instructions"))
 
     def _pin(self) -> Pin:
         return cast(

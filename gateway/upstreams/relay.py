@@ -21,6 +21,8 @@ from gateway.engine.journal import Journal
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import (
+    OLD_RESOURCE_NOT_FOUND,
+    URL_ELICITATION_REQUIRED,
     CannotContinue,
     InvalidRequestState,
     MissingCapability,
@@ -36,6 +38,7 @@ from gateway.protocol.upstream.asking import (
     Asked,
     AskedQuestion,
     Misasked,
+    check_elicitations,
     input_required,
 )
 from gateway.protocol.upstream.cleaning import with_clean_meta
@@ -71,11 +74,11 @@ _METHODS: Final[Mapping[Kind, str]] = {
 }
 
 _MISSING_CAPABILITY: Final = MissingCapability.CODE
-_NOT_FOUND: Final = frozenset({-32002, -32602})
+_NOT_FOUND: Final = frozenset({OLD_RESOURCE_NOT_FOUND, -32602})
 """How servers say that they lack a resource: until 2025-11-25, and since 2026-07-28."""
 _INVALID_REQUEST: Final = -32600
 """The one of the following that some servers also send for what goes wrong while a function runs."""
-_ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020, -32022})
+ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020, -32022})
 """Errors about how the gateway wrote its request. Our client wrote another one, and must not act on them."""
 
 _LOGGED_CHARACTERS: Final = 200
@@ -511,14 +514,25 @@ class _Leg:
             failure = self._needs_session()
             self._log(failure)
             return CannotContinue(self._sentence(failure))
+        if error.code == URL_ELICITATION_REQUIRED:
+            return self._sent_elsewhere(error)
         if error.code == _MISSING_CAPABILITY:
             return _missing(error, self._name)
         if self._request.method == "resources/read" and error.code in _NOT_FOUND and _names_uri(error.data):
             return ResourceNotFound(self._request.target)
-        if error.code in _ABOUT_THE_REQUEST:
+        if error.code in ABOUT_THE_REQUEST:
             sent = error.code == _INVALID_REQUEST
             self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {error.code}"))
             return CannotContinue(texts.refused_request(self._name, error.code, sent=sent))
+        return error
+
+    def _sent_elsewhere(self, error: UpstreamError) -> Exception:
+        """Return what our client gets if the user must visit a URL first, as a server of 2025-11-25 says it."""
+        try:
+            check_elicitations(error.data)
+        except Misasked as problem:
+            self._log(self._relay.failure(Reason.MALFORMED, sent=True, detail=str(problem)))
+            return CannotContinue(texts.misasked(self._name, str(problem)))
         return error
 
     def _sentence(self, failure: UpstreamFailure) -> str:

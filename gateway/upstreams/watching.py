@@ -69,5 +69,12 @@ def log_file(found: UpstreamFile) -> None:
             "upstream not served",
             extra={"upstream": entry.name, "transport": entry.transport, "reason": entry.reason},
         )
+    for definition in found.definitions:
+        if definition.pinned.is_old:
+            log.warning(
+                "an older release wrote the lock file, which pins only tools; check the upstream, and run "
+                "`gateway upstreams pin`",
+                extra={"upstream": definition.name, "pin": definition.pin},
+            )
     for note in found.notes:
         log.info("file of upstreams", extra={"note": note})

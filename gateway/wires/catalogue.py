@@ -17,7 +17,7 @@ from gateway.authoring.relayed import Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.capabilities import CapabilityPath, supports
-from gateway.errors import GatewayError, InvalidParams
+from gateway.errors import GatewayError, InvalidParams, InvalidRequest
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
@@ -406,6 +406,8 @@ async def _entries_of(share: Share, kind: Kind, requester: Requester) -> Mapping
             return await lists.entries(kind, requester)
     except TimeoutError:
         log.warning("the list of a caller took too long", extra={"upstream": share.part.name, "list": kind})
+    except InvalidRequest:
+        raise  # the caller is at fault, not the upstream
     except GatewayError as error:
         log.warning(
             "the list of a caller failed", extra={"upstream": share.part.name, "list": kind, "reason": str(error)}

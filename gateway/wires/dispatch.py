@@ -15,6 +15,7 @@ from gateway.calls.ports import Tracing
 from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.observability.audit import AuditLog
 from gateway.protocol.caller import Caller
+from gateway.protocol.error_codes import error_on
 from gateway.protocol.headers import PROTOCOL_VERSION, SESSION_ID, Headers
 from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
 from gateway.protocol.method_table import TARGETS
@@ -119,7 +120,8 @@ class Dispatcher:
             if wire is None:
                 in_session = headers.get(SESSION_ID) is not None
                 wire = wire_of_headers(headers.get(PROTOCOL_VERSION), in_session=in_session)
-            return Refused(error, request_id_of(value), wire)
+            told = error_on(wire, error) if isinstance(error, RpcError) else error
+            return Refused(told, request_id_of(value), wire)
 
     def refuse(self, body: bytes, error: TryAgain, caller: Caller) -> Refused:
         """Refuse a message of a handshake wire without serving it. Only the id of the request is read."""

@@ -14,7 +14,12 @@ from typing import Any, Final
 from mkdocs.structure.files import File
 
 TOP: Final = Path(__file__).resolve().parents[2]
-ADDED: Final = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ADDED: Final = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
+    "CHANGELOG.md": "changelog.md",
+}
 """Pages from the top of the repository, and their places on the site."""
 PLACES: Final = {place: source for source, place in ADDED.items()}
 FENCED: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import Callable
@@ -45,6 +46,84 @@ async def test_a_form_gives_a_model_or_a_dict() -> None:
 
     done = await run_async(t, answers={"a": {"name": "x"}, "b": {"name": "y"}})
     assert (done.value, done.asked, done.legs) == ("xy", ["a", "b"], 3)
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("javascript:alert(1)", "write one, such as https://"),
+        ("file:///etc/passwd", "write one, such as https://"),
+        ("login", "write one, such as https://"),
+        ("", "write one, such as https://"),
+        ("https://", "has no valid host"),
+        ("https://me@a.example/", "remove it"),
+        ("https://a.example/ä", "percent-encode"),
+        (None, "write one, such as https://"),
+    ],
+)
+async def test_a_page_that_no_user_can_be_sent_to_is_a_mistake_however_it_is_asked(url: Any, advice: str) -> None:
+    @tool
+    async def method(ctx: Context) -> str:
+        with contextlib.suppress(Exception):  # which must not hide it
+            await ctx.elicit_url("go", "Sign in", url)
+        return "went on"
+
+    @tool
+    async def several(ctx: Context) -> str:
+        return str(await ctx.ask(go=ElicitUrl("Sign in", url), form=Elicit("Who?", Login)))
+
+    @tool
+    async def returned() -> str | InputRequired:
+        return InputRequired(go=ElicitUrl("Sign in", url))
+
+    for function in (method, several, returned):
+        with pytest.raises(AuthoringError, match=f"the question 'go' has a url that .*{advice}"):
+            await run_async(function, answers={"go": {}, "form": {"name": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"tools": [{"name": "t"}]}, "use the parameter `tools`"),
+        ({"toolChoice": {"mode": "required"}}, "add `tools`"),
+        ({"messages": []}, "use the parameter `messages`"),
+        ({"maxTokens": 10**9}, "use the parameter `max_tokens`"),
+        ({"systemPrompt": "x"}, "use the parameter `system_prompt`"),
+        ({"temperature": 0.5, "task": {"ttl": 1}}, "use a task of your own"),
+    ],
+)
+async def test_options_of_sampling_cannot_have_what_a_parameter_has(options: dict[str, Any], advice: str) -> None:
+    @tool
+    async def t(ctx: Context) -> str:
+        return (await ctx.sample("s", "Hi", max_tokens=9, options=options)).text
+
+    with pytest.raises(AuthoringError, match=f"the question 's' has .* in its options.*{advice}"):
+        await run_async(t, answers={"s": "Paris"})
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"options": {"includeContext": "thisServer"}}, ["sampling.context"]),
+        ({"options": {"includeContext": "allServers"}, "tools": []}, ["sampling.tools", "sampling.context"]),
+        ({"options": {"toolChoice": {"mode": "auto"}}, "tools": []}, ["sampling.tools"]),
+        ({"options": {"includeContext": "none", "temperature": 0.5}}, ["sampling"]),
+    ],
+)
+async def test_sampling_needs_a_client_that_declares_what_its_options_ask_for(
+    options: dict[str, Any], needed: list[str]
+) -> None:
+    @tool
+    async def t(ctx: Context) -> str:
+        said: str = (await ctx.sample("s", "Hi", max_tokens=9, **options)).text
+        return said
+
+    done = await run_async(t, answers={"s": "Paris"}, can=lambda name: name in needed)
+    assert done.value == "Paris"
+    for missing in needed:
+        rest = set(needed) - {missing}
+        with pytest.raises(MissingCapability, match=rf"supports {missing}, which"):
+            await run_async(t, can=rest.__contains__)
 
 
 async def test_every_kind_of_question_has_a_method() -> None:

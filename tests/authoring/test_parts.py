@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway import complete, prompt, resource, tool
 from gateway.authoring.inventory import inventory
@@ -250,11 +252,20 @@ def test_the_instructions_of_upstreams_stand_under_their_prefix_and_are_cut() ->
             part("flat", prefix="", instructions="No heading."),
         ]
     )
-    cut = "ä" * (MAX_INSTRUCTIONS_BYTES // 2)
-    assert registry.instructions == f"# one\n\nUse it.\n\n# long\n\n{cut}\n\nNo heading."
+    cut = "ä" * (MAX_INSTRUCTIONS_BYTES // 2 - 1)
+    assert registry.instructions == f"# one\n\n> Use it.\n\n# long\n\n> {cut}\n\n> No heading."
     odd = local("").arranged([part("one", instructions="x" + "ä" * MAX_INSTRUCTIONS_BYTES)])
     assert len(odd.instructions.encode()) < MAX_INSTRUCTIONS_BYTES + len("# one\n\n")
-    assert local("").arranged([part("bad", prefix="", instructions="\ud800")]).instructions == "?"
+    assert local("").arranged([part("bad", prefix="", instructions="\ud800")]).instructions == "> ?"
+
+
+@given(st.text(st.sampled_from("# good>=-`\n\r\x0b\x0c\x1c\x85\u2028\u2029 ")), st.sampled_from(["evil", ""]))
+def test_no_upstream_can_write_a_line_of_another_one(text: str, prefix: str) -> None:
+    said = local("").arranged([part("evil", prefix=prefix, instructions=text), part("good", instructions="Be kind.")])
+    own, heading, good = said.instructions.rpartition("# good\n\n> Be kind.")
+    assert (heading, good) == ("# good\n\n> Be kind.", "")
+    lines = own.removeprefix("# evil\n\n" if prefix else "").splitlines()
+    assert all(line.startswith(">") for line in lines if line)
 
 
 def test_a_relay_belongs_to_the_part_with_the_name_of_its_upstream() -> None:

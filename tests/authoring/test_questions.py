@@ -298,19 +298,19 @@ def test_a_form_that_cannot_be_shown_is_reported_before_anybody_is_asked(schema:
 
 def test_questions_are_what_the_protocol_says() -> None:
     form = Elicit("Who?", Form).question("k")
-    assert (form.method, form.capability) == (ELICIT, ("elicitation", "form"))
+    assert (form.method, form.capabilities) == (ELICIT, (("elicitation", "form"),))
     assert mcp_types.ElicitRequestFormParams.model_validate(form.params).message == "Who?"
     url = ElicitUrl("Go", "https://a.example/").question("k")
-    assert (url.method, url.capability) == (ELICIT, ("elicitation", "url"))
+    assert (url.method, url.capabilities) == (ELICIT, (("elicitation", "url"),))
     assert url.params == {"mode": "url", "message": "Go", "url": "https://a.example/"}
     roots = Roots().question("k")
-    assert (roots.method, roots.params, roots.capability) == (ROOTS, {}, ("roots",))
+    assert (roots.method, roots.params, roots.capabilities) == (ROOTS, {}, (("roots",),))
     sample = Sample("Hi", 9, system_prompt="Be brief", options={"temperature": 0.5}).question("k")
-    assert (sample.method, sample.capability) == (SAMPLE, ("sampling",))
+    assert (sample.method, sample.capabilities) == (SAMPLE, (("sampling",),))
     told = mcp_types.CreateMessageRequestParams.model_validate(sample.params)
     assert (told.max_tokens, told.system_prompt, told.temperature) == (9, "Be brief", 0.5)
     with_tools = Sample([], 9, tools=[{"name": "t", "inputSchema": {"type": "object"}}]).question("k")
-    assert with_tools.capability == ("sampling", "tools")
+    assert with_tools.capabilities == (("sampling", "tools"),)
     assert with_tools.params["tools"][0]["name"] == "t"
 
 

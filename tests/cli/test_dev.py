@@ -81,6 +81,12 @@ class Dev:
                 return found
         pytest.fail(f"it never said {pattern!r}: {''.join(self.said)}")
 
+    @property
+    def page(self) -> str:
+        """The address of the playground that controls the processes."""
+        found: str = re.findall(r"playground (http://\S+)", "".join(self.said))[-1]
+        return found
+
     def read_until_ready(self) -> None:
         self.port = int(self.read_until(r"ready on http://127\.0\.0\.1:(\d+)/mcp")[1])
 

@@ -25,7 +25,7 @@ class Page:
 
     def __init__(self, dev: Dev) -> None:
         self.port = dev.port
-        self.token = self.send("GET", "/session")[1]["token"]
+        self.token = dev.page.partition("#fleet=")[2]
 
     def send(self, method: str, path: str = "", headers: Mapping[str, str] = NONE) -> tuple[int, Any]:
         return self.ask(method, FLEET + path, headers={"Sec-Fetch-Site": "same-origin", **headers})[:2]
@@ -111,9 +111,18 @@ def test_another_page_cannot_control_the_processes(page: Page, headers: dict[str
     assert page.replicas()["r2"]["state"] == "ready"
 
 
-@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}], ids=str)
-def test_another_page_cannot_read_the_token(page: Page, headers: dict[str, str]) -> None:
-    assert page.send("GET", "/session", headers)[0] == 403
+@pytest.mark.parametrize("path", ["", "/", "/session", "/token", "/replicas", "?x"])
+@pytest.mark.parametrize("headers", [{}, {"X-Fleet-Token": ""}, {"Origin": "http://evil.example"}], ids=str)
+def test_nobody_reads_the_token_or_the_state_without_it(page: Page, path: str, headers: dict[str, str]) -> None:
+    status, answer = page.send("GET", path, headers)
+    assert status == 403
+    assert page.token not in json.dumps(answer)
+
+
+def test_the_token_is_behind_the_sharp_so_that_no_server_gets_it(dev: Dev, page: Page) -> None:
+    assert dev.page == f"http://127.0.0.1:{dev.port}/#fleet={page.token}"
+    assert len(page.token) >= 32
+    assert page.send("GET", "/session", {"X-Fleet-Token": page.token})[0] == 404
 
 
 def test_an_unknown_process_and_an_unknown_order_are_refused(page: Page) -> None:

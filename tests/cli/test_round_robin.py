@@ -369,6 +369,24 @@ async def test_only_the_endpoint_of_a_replica_can_be_addressed(target: bytes, an
         assert response.startswith(b"HTTP/1.1 200" if answer else (b"HTTP/1.1 404", b"HTTP/1.1 503"))
 
 
+async def test_no_more_clients_are_connected_than_there_are_descriptors_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cli.round_robin._MAX_CONNECTIONS", 2)
+    async with named_front() as address, client_of(address) as (_, first), client_of(address):
+        async with client_of(address) as (reader, _):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        first.close()
+        await first.wait_closed()
+        async with asyncio.timeout(30):
+            while True:
+                async with client_of(address) as (reader, writer):
+                    with suppress(ConnectionResetError):
+                        writer.write(b"GET /playground/replicas/r1/mcp HTTP/1.1\r\n\r\n")
+                        writer.write_eof()
+                        if await reader.read():
+                            break
+
+
 async def test_a_client_that_never_ends_its_first_line_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.cli.round_robin._LINE_SECONDS", 0.05)
     async with named_front() as address, client_of(address) as (reader, writer):

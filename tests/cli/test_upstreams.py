@@ -85,14 +85,20 @@ def test_the_list_needs_a_file() -> None:
 
 def test_pinned_tools_are_served_until_they_change(tmp_path: Path, upstream: Recording) -> None:
     refusing = {"url": upstream.url, "gateway": {"pin": "refuse", "tools": {"allow": ["echo", "act"]}}}
+    upstream.prompts = {"greet": {}}
     terminal = Terminal(tmp_path, bugs=refusing)
     with pytest.raises(ConfigurationError, match="run `gateway upstreams pin`"):
         show(terminal.settings, as_json=True)
-    assert pin(terminal.settings) == (f"pinned in {terminal.file}.lock.json: 2 tools of bugs", 0)
+    assert pin(terminal.settings) == (
+        f"pinned in {terminal.file}.lock.json: 2 tools, 1 prompt, 1 text of instructions of bugs",
+        0,
+    )
     assert json.loads(show(terminal.settings, as_json=True)[0])[0]["tools"] == ["bugs__echo", "bugs__act"]
     lock = Path(f"{terminal.file}.lock.json")
     lock.write_text(lock.read_text().replace('"echo": "sha256:', '"echo": "sha256:0'))
     assert json.loads(show(terminal.settings, as_json=True)[0])[0]["tools"] == ["bugs__act"]
+    upstream.prompts = {"greet": {"title": "Now different"}}
+    assert json.loads(show(terminal.settings, as_json=True)[0])[0]["prompts"] == []
 
 
 def test_nothing_is_pinned_while_an_upstream_does_not_answer(tmp_path: Path, upstream: Recording) -> None:

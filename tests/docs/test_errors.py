@@ -14,7 +14,6 @@ from gateway import errors
 from gateway.errors import RejectReason, RpcError
 from gateway.protocol.jsonrpc import error_response
 from gateway.web.errors import STATUS_OF_CODE, STATUS_OF_LATER, to_http
-from gateway.wires.handshake.version import UNKNOWN_RESOURCE
 from tests.docs.markdown import TOP, rows_of, section_of
 from tests.docs.sources import SERVED, files_in, nodes_of
 
@@ -22,10 +21,12 @@ PAGE: Final = "docs/build/protocol.md"
 ERRORS: Final = rows_of(section_of(PAGE, "Errors"), 4)
 DATA: Final = rows_of(section_of(PAGE, "Errors"), 3)
 STATUSES: Final = {int(status) for status, _ in rows_of(section_of(PAGE, "HTTP"), 2) if status.isdigit()}
-SAID_WITH_200: Final = {UNKNOWN_RESOURCE}
+SAID_WITH_200: Final = {errors.OLD_RESOURCE_NOT_FOUND}
 """Codes of wires on which every error has this status."""
-SAID_BY_OTHERS: Final = {-32000}
+SAID_BY_OTHERS: Final = {-32000, errors.URL_ELICITATION_REQUIRED}
 """Codes that only upstreams of earlier revisions answer with."""
+BOUNDS: Final = {edge for codes in (errors.GATEWAY_CODES, errors.MCP_CODES) for edge in (codes.start, codes.stop)}
+"""The ends of the ranges that authors and upstreams cannot use."""
 
 
 def number(cell: str) -> int:
@@ -65,7 +66,7 @@ def test_no_code_is_written_anywhere_else() -> None:
         and isinstance(node.operand.value, int)
         and 31000 <= node.operand.value < 33000
     }
-    assert written - CODES - SAID_WITH_200 - SAID_BY_OTHERS == set()
+    assert written - CODES - SAID_WITH_200 - SAID_BY_OTHERS - BOUNDS == set()
 
 
 def refused_with(path: Path) -> Iterator[int]:
@@ -110,7 +111,7 @@ def test_every_status_has_its_row_and_no_other_has() -> None:
 SAMPLES: Final[list[RpcError]] = [
     errors.InvalidRequestState(RejectReason.EXPIRED),
     errors.ResourceNotFound("a://b"),
-    RpcError(UNKNOWN_RESOURCE, "Resource not found", {"uri": "a://b"}),
+    RpcError(errors.OLD_RESOURCE_NOT_FOUND, "Resource not found", {"uri": "a://b"}),
     errors.MissingCapability(("elicitation", "form")),
     errors.UnsupportedVersion(["2026-07-28"], "1"),
     errors.NotAnswered(errors.Declined("name")),
@@ -144,7 +145,7 @@ def test_every_error_with_data_of_its_own_is_a_sample() -> None:
     tree = ast.parse((TOP / "gateway/errors.py").read_text())
     giving = {node.name for node in tree.body if isinstance(node, ast.ClassDef) and _gives_data(node)}
     waiting = {kind.__name__ for kind in kinds(errors.NotNow)}  # they have the same data
-    assert giving - waiting - {"RpcError", "_FixedCode", "NotNow"} == {
+    assert giving - waiting - {"RpcError", "ProtocolError", "_FixedCode", "NotNow"} == {
         type(error).__name__ for error in SAMPLES
     } - waiting - {"RpcError"}
 

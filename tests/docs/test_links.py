@@ -20,7 +20,7 @@ def test_every_page_is_linked_from_the_start_page_of_its_group(page: str) -> Non
     assert page == start or Path(page).name in {file for file, _ in links_of(start)}
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "SECURITY.md"])
 def test_every_link_leads_somewhere(page: str) -> None:
     for file, anchor in links_of(page):
         target = (TOP / page).parent.joinpath(file).resolve() if file else TOP / page

@@ -18,7 +18,12 @@ from tests.docs.markdown import PAGES, TOP, prose_of
 
 pytestmark = pytest.mark.timeout(300)  # a first build makes its environment
 
-TOP_PAGES: Final = {"README.md": "", "CONTRIBUTING.md": "contributing/", "CHANGELOG.md": "changelog/"}
+TOP_PAGES: Final = {
+    "README.md": "",
+    "CONTRIBUTING.md": "contributing/",
+    "SECURITY.md": "security-policy/",
+    "CHANGELOG.md": "changelog/",
+}
 ELSEWHERE: Final = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 IN_STYLES: Final = re.compile(r"@import\s+[\"']([^\"']+)|url\(\s*[\"']?([^\"')]+)")
 ITEM: Final = re.compile(r"(?:-|\d+\.) ")

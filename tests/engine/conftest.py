@@ -91,7 +91,7 @@ def integer() -> Callable[..., Question]:
             return content["n"]
 
         params = {"mode": "form", "message": message, "requestedSchema": form}
-        return Question(ELICIT, params, ("elicitation", "form"), question_digest(ELICIT, params), read)
+        return Question(ELICIT, params, (("elicitation", "form"),), question_digest(ELICIT, params), read)
 
     return make
 

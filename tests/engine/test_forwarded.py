@@ -107,21 +107,29 @@ def test_what_is_no_answer_at_all_is_refused(answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "capability"),
+    ("method", "params", "capabilities"),
     [
-        (ELICIT, FORM, ("elicitation", "form")),
-        (ELICIT, {**FORM, "mode": "form"}, ("elicitation", "form")),
-        (ELICIT, URL, ("elicitation", "url")),
-        (SAMPLE, {"messages": MESSAGES}, ("sampling",)),
-        (SAMPLE, {"messages": MESSAGES, "tools": []}, ("sampling", "tools")),
-        (SAMPLE, {"messages": MESSAGES, "toolChoice": {"mode": "none"}}, ("sampling", "tools")),
-        (ROOTS, {}, ("roots",)),
+        (ELICIT, FORM, (("elicitation", "form"),)),
+        (ELICIT, {**FORM, "mode": "form"}, (("elicitation", "form"),)),
+        (ELICIT, URL, (("elicitation", "url"),)),
+        (SAMPLE, {"messages": MESSAGES}, (("sampling",),)),
+        (SAMPLE, {"messages": MESSAGES, "tools": []}, (("sampling", "tools"),)),
+        (SAMPLE, {"messages": MESSAGES, "toolChoice": {"mode": "none"}}, (("sampling", "tools"),)),
+        (SAMPLE, {"messages": MESSAGES, "includeContext": "none"}, (("sampling",),)),
+        (SAMPLE, {"messages": MESSAGES, "includeContext": "thisServer"}, (("sampling", "context"),)),
+        (SAMPLE, {"messages": MESSAGES, "includeContext": ["future"]}, (("sampling", "context"),)),
+        (
+            SAMPLE,
+            {"messages": MESSAGES, "includeContext": "allServers", "tools": [{}]},
+            (("sampling", "tools"), ("sampling", "context")),
+        ),
+        (ROOTS, {}, (("roots",),)),
     ],
 )
-def test_the_capability_that_a_question_needs_follows_from_its_request(
-    method: str, params: dict[str, Any], capability: tuple[str, ...]
+def test_the_capabilities_that_a_question_needs_follow_from_its_request(
+    method: str, params: dict[str, Any], capabilities: tuple[tuple[str, ...], ...]
 ) -> None:
-    assert forwarded(method, params).capability == capability
+    assert forwarded(method, params).capabilities == capabilities
 
 
 @pytest.mark.parametrize(

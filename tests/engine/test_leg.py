@@ -1201,7 +1201,7 @@ def _integer(_key: str) -> Question:
         return content["n"]
 
     params = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-    return Question(ELICIT, params, ("elicitation", "form"), question_digest(ELICIT, params), read)
+    return Question(ELICIT, params, (("elicitation", "form"),), question_digest(ELICIT, params), read)
 
 
 class Jumping(AsyncioHost):

@@ -465,20 +465,64 @@ async def test_a_few_requests_may_wait_for_the_one_before_them(server: Server) -
     assert transport.statuses == [200] * (MAX_PIPELINED + 1)
 
 
-async def test_a_crowd_of_requests_on_one_connection_is_cut_off(server: Server) -> None:
+async def test_of_a_crowd_of_requests_on_one_connection_those_that_were_accepted_are_answered(server: Server) -> None:
     server.hold = asyncio.Event()
-    connection, transport = await feed(server, HELLO * (MAX_PIPELINED + 2))
-    assert transport.is_closing()
+    connection, transport = await feed(server, HELLO * (MAX_PIPELINED + 9))
     assert transport.written == b"", "this would be taken for the answer to the first"
     assert len(connection._pipeline) <= MAX_PIPELINED
+    await feed_more(connection, transport, HELLO, b"more that nobody reads")
+    server.hold.set()
+    await settle()
+    assert transport.statuses == [200] * (MAX_PIPELINED + 1) + [400]
+    assert transport.closed
+    assert len(server.served) == MAX_PIPELINED + 1
     assert server.refused(RefusalReason.BAD_HTTP) == 1
 
 
-async def test_a_refusal_does_not_get_into_an_answer_that_is_under_way(server: Server) -> None:
+JUNK = {
+    "no request": b"nonsense\r\n\r\n",
+    "a bad line": b"GET /healthz  HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a bad version": b"GET / HTTP/1.9\r\nHost: x\r\n\r\n",
+    "a proxy's request": b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    "a large head": b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+    "a bad chunk": CHUNKED + b"zz\r\n",
+}
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["later", "at once"])
+@pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
+async def test_what_was_accepted_before_junk_is_answered_and_then_the_junk_is_refused(
+    server: Server, junk: bytes, before: int, cut: bool
+) -> None:
     server.hold = asyncio.Event()
-    connection, transport = await feed(server, HELLO)
-    await feed_more(connection, transport, b"nonsense\r\n\r\n")
-    assert (transport.closed, transport.written) == (True, b"")
+    connection, transport = await feed(server, *([HELLO * before, junk] if cut else [HELLO * before + junk]))
+    assert (transport.closed, transport.written) == (False, b""), "a refusal does not get into an answer under way"
+    server.hold.set()
+    await settle()
+    await settle()
+    assert transport.statuses[:-1] == [200] * before
+    assert transport.statuses[-1] >= 400
+    assert transport.closed
+    assert len(server.served) == before, "nothing of the junk runs"
+    assert connection._refusal is not None
+
+
+async def test_junk_behind_a_request_that_closes_its_connection_is_not_read(server: Server) -> None:
+    closing = HELLO.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    _, transport = await feed(server, closing + b"nonsense\r\n\r\n")
+    assert transport.statuses == [200]
+    assert transport.closed
+
+
+async def test_a_connection_that_waits_to_refuse_something_is_let_go_with_its_client(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, _ = await feed(server, HELLO * 2 + b"nonsense\r\n\r\n")
+    connection.connection_lost(None)
+    server.hold.set()
+    await settle()
+    assert len(server.begun) == 1
 
 
 @dataclass
@@ -672,10 +716,13 @@ async def test_a_request_hears_that_its_client_is_gone_though_others_wait_behind
     assert (len(server.begun), server.gone) == (1, 1)
 
 
-async def test_a_request_in_work_hears_of_nonsense_that_follows_it() -> None:
+async def test_a_request_in_work_does_not_hear_of_nonsense_that_follows_it() -> None:
     server = Watching()
-    _, transport = await feed(server, HELLO + HELLO, b"\x00nonsense\r\n\r\n")
-    assert (transport.closed, len(server.begun), server.gone) == (True, 1, 1)
+    connection, transport = await feed(server, HELLO + HELLO, b"\x00nonsense\r\n\r\n")
+    assert (transport.closed, len(server.begun), server.gone) == (False, 1, 0)
+    connection.connection_lost(None)
+    await settle()
+    assert (len(server.begun), server.gone) == (1, 1)
 
 
 def new_cycles() -> int:

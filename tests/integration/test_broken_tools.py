@@ -159,6 +159,18 @@ def test_a_tool_may_end_its_call_with_an_error_of_its_own(replica: Replica, code
     assert answer.message["id"] == 1
 
 
+def test_a_tool_may_say_as_older_servers_do_that_something_does_not_exist(replica: Replica) -> None:
+    answer = call(replica, "refuse", {"code": -32002})
+    assert answer.error == (400, -32602)
+    assert answer.message["error"]["data"] == {"hint": "ask somebody else"}
+
+
+@pytest.mark.parametrize("code", [-31000, -31001, -31005, -31099, -32020, -32021, -32022, -32042, -32050, -32099])
+def test_a_tool_cannot_speak_for_the_gateway_or_the_protocol(replica: Replica, code: int) -> None:
+    check_failure(replica, call(replica, "refuse", {"code": code}), "refuse")
+    check_failure(replica, call(replica, "refuse_later", {"code": code}), "refuse_later")
+
+
 @pytest.mark.parametrize("what", tools.ERRORS)
 def test_an_error_that_no_client_could_read_is_a_failure(replica: Replica, what: str) -> None:
     check_failure(replica, call(replica, "refuse_badly", {"what": what}), "refuse_badly")

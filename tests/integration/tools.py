@@ -276,6 +276,20 @@ async def refuse(code: int, message: str = "I would rather not") -> str:
     raise ProtocolError(code, message, {"hint": "ask somebody else"})
 
 
+class Changing(ProtocolError):
+    """An error whose code is changed after it was checked."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(1, "mine")
+        self.code = code
+
+
+@tool
+async def refuse_later(code: int) -> str:
+    """End with an error of a code that is not the tool's."""
+    raise Changing(code)
+
+
 ERRORS: dict[str, tuple[Any, Any, Any]] = {
     "code": ("x", "I would rather not", None),
     "message": (42, "\ud800", None),

@@ -30,7 +30,7 @@ async def attack(ctx: Context, **_arguments: Any) -> list[Any]:
     ctx.log("info", BAD)
     ctx.progress(1, 2, BAD)
     await ctx.elicit("form", BAD, FORM, default=None)
-    await ctx.elicit_url("page", BAD, "https://xn--80ak6aa92e.com/<b>", default="declined")
+    await ctx.elicit_url("page", BAD, "https://xn--80ak6aa92e.com/%3Cb%3E", default="declined")
     return [
         content.text(BAD),
         content.resource_link('https://example.com/"><img src=x onerror=pwned=1>', name=BAD),

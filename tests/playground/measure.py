@@ -37,7 +37,7 @@ def main() -> None:
         before = sum(map(cpu_seconds, replicas))
         time.sleep(OPEN_SECONDS)
         idle = sum(map(cpu_seconds, replicas)) - before
-        given = {**environ, "DEV_URL": f"http://127.0.0.1:{dev.port}/", "OPEN_SECONDS": str(OPEN_SECONDS)}
+        given = {**environ, "DEV_URL": dev.page, "OPEN_SECONDS": str(OPEN_SECONDS)}
         command = [str(PEERS / "bin/node"), str(HERE / "pages/measure.mjs")]
         with subprocess.Popen(command, env=given, stdout=subprocess.PIPE, text=True) as browser:
             assert browser.stdout is not None

@@ -30,7 +30,7 @@ def main() -> None:
                 **os.environ,
                 "PEERS": str(PEERS),
                 "CHROMIUM": chromium,
-                "DEV_URL": f"http://127.0.0.1:{dev.port}/",
+                "DEV_URL": dev.page,
                 "FOLDER": str(TOP / "docs/images"),
             },
             check=True,

@@ -32,10 +32,6 @@ def run(script: str, **environ: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def url_of(dev: Dev) -> str:
-    return f"http://127.0.0.1:{dev.port}/"
-
-
 def test_the_modules_of_the_page_keep_their_promises() -> None:
     scripts = sorted(str(path) for path in (HERE / "modules").glob("*.test.mjs"))
     done = subprocess.run(
@@ -47,18 +43,18 @@ def test_the_modules_of_the_page_keep_their_promises() -> None:
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("script", ["stories", "tasks"])
 def test_people_see_calls_and_tasks_survive(demo: Dev, script: str) -> None:
-    run(script, DEV_URL=url_of(demo))
+    run(script, DEV_URL=demo.page)
 
 
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("script", ["tools", "access"])
 def test_people_can_call_answer_and_inspect_everything(asking: Dev, script: str) -> None:
-    run(script, ASKING_URL=url_of(asking))
+    run(script, ASKING_URL=asking.page)
 
 
 @pytest.mark.timeout(SECONDS)
 def test_texts_stay_texts_and_other_pages_can_do_nothing(hostile: Dev) -> None:
-    run("hostile", HOSTILE_URL=url_of(hostile))
+    run("hostile", HOSTILE_URL=hostile.page)
 
 
 @pytest.mark.timeout(SECONDS)

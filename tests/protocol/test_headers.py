@@ -35,6 +35,22 @@ def test_other_headers_may_be_repeated_and_are_joined() -> None:
     assert headers.get(b"mcp-name") == "n"
 
 
+def test_a_header_that_is_passed_on_may_come_only_once_and_has_only_visible_characters() -> None:
+    headers = Headers(
+        [(b"a", b"1"), (b"x", b"evil"), (b"b", b" a b\t"), (b"x", b"good"), (b"c", b"a\xff"), (b"e", b"")]
+    )
+    assert (headers.single(b"a"), headers.single(b"b"), headers.single(b"e")) == ("1", "a b", "")
+    assert headers.single(b"missing") is None
+    with pytest.raises(InvalidRequest, match="x must not be repeated"):
+        headers.single(b"x")
+    for value in (b"a\xff", b"\x7f", b"a\x1b", b"\xc3\xa9", b"a\x00b"):
+        with pytest.raises(InvalidRequest, match="c must have only visible ASCII"):
+            Headers([(b"c", value)]).single(b"c")
+    same = Headers([(b"x", b"1"), (b"x", b"1")], {b"x": b"1"})
+    with pytest.raises(InvalidRequest, match="x must not be repeated"):
+        same.single(b"x")
+
+
 @pytest.mark.parametrize(
     "content_type",
     [

@@ -111,11 +111,19 @@ OUTCOMES: Mapping[str, Fails | Passes] = {
     "asks_no_object": Fails("malformed"),
     "asks_no_request": Fails("malformed"),
     "asks_too_much": Fails("unasked", dropped="question"),
+    "asks_script": Fails("malformed"),
+    "asks_file": Fails("malformed"),
     "state_no_text": Fails("malformed"),
     "state_huge": Fails("too_large"),
     "asks_thousands": Fails("malformed"),
     "error_long": Passes(code=5),
     "error_control": Passes(code=5),
+    "error_ours": Passes(code=-32603),
+    "error_of_a_state": Passes(code=-32602),
+    "error_reserved": Passes(code=-32603),
+    "error_version": Fails("malformed", may_have_acted=False),
+    "error_consent_script": Fails("malformed"),
+    "error_consent": Passes(code=-32603),
     "error_no_code": Fails("malformed"),
     "error_no_object": Fails("malformed"),
     "request_on_stream": Fails("unasked", dropped="question"),
@@ -254,6 +262,7 @@ def _check_result(reply: Reply, outcome: Passes) -> None:
         assert reply.error["code"] == outcome.code
         assert len(reply.error["message"]) <= 16_384
         assert not _controls(reply.error["message"])
+        assert {"reason", "retryAfterSeconds", "elicitations"}.isdisjoint(reply.error.get("data") or {})
         return
     assert reply.text == outcome.text
     assert not reply.result.get("isError")

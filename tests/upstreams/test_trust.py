@@ -321,6 +321,26 @@ async def test_only_named_headers_are_forwarded_and_not_into_tasks(user_of: User
     assert forwarded.header("authorization") is None
 
 
+@pytest.mark.parametrize("values", [(b"evil", b"good"), (b"same", b"same"), (b"a\xff",)])
+async def test_a_named_header_that_is_repeated_or_not_ascii_refuses_the_request(
+    values: tuple[bytes, ...], user_of: UserOf, upstream: Recording
+) -> None:
+    ada = user_of("ada")
+    for method, params in (("tools/call", call_params("guarded__echo", {"text": "a"})), ("tools/list", {})):
+        body, headers = ada.request(method, params)
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        raw += [(b"X-GitHub-Token", value) for value in values]
+        answer = await ada.http.post(ada.urls[0], content=body, headers=raw)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
+        assert "Header x-github-token must" in answer.json()["error"]["message"]
+    assert upstream.of("echo") == []
+    body, headers = ada.request("tools/call", call_params("rec__echo", {"text": "b"}))
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    raw += [(b"x-github-token", value) for value in values]
+    answer = await ada.http.post(ada.urls[0], content=body, headers=raw)
+    assert answer.status_code == 200, "upstreams that do not get the header are not affected"
+
+
 # Refused before anything is sent
 
 

@@ -29,7 +29,6 @@ TABLE: list[tuple[GatewayError, int, int]] = [
     (errors.TaskStoreDown(), 504, -31004),
     (errors.TaskStoreAway(), 503, -31001),
     (errors.InProgress(), 503, -31001),
-    (ProtocolError(-31003, "the tool's own"), 200, -31003),
     (ProtocolError(-32602, "the tool's own"), 400, -32602),
     (ProtocolError(42, "the tool's own"), 200, 42),
     (HttpRefusal(413, "too large"), 413, -32600),

@@ -171,12 +171,12 @@ async def test_discovery_and_the_handshake_declare_what_upstreams_may_have_and_j
     app = app_with(part("one", instructions="Ask first.", ttl_ms=7000), part("two", "a"))
     told = await listed(app, "server/discover")
     assert set(told["capabilities"]) >= {"tools", "prompts", "resources", "completions"}
-    assert told["instructions"] == "# one\n\nAsk first."
+    assert told["instructions"] == "# one\n\n> Ask first."
     assert told["ttlMs"] == 7000
     for version in (LEGACY, BEFORE_TASKS, DRAFT):
         about = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
         opened = (await SessionClient(app, version).ask("initialize", about)).result
-        assert opened["instructions"] == "# one\n\nAsk first."
+        assert opened["instructions"] == "# one\n\n> Ask first."
         assert set(opened["capabilities"]) >= {"tools", "prompts", "resources", "completions"}
     assert "instructions" not in await listed(app_with(part("two")), "server/discover")
 
@@ -184,7 +184,7 @@ async def test_discovery_and_the_handshake_declare_what_upstreams_may_have_and_j
 async def test_upstreams_instructions_follow_the_deployments_own() -> None:
     app = make_app(__name__, server_instructions="Be kind.")
     app._services.wires.arrange([part("one", instructions="Ask first.")])
-    assert (await listed(app, "server/discover"))["instructions"] == "Be kind.\n\n# one\n\nAsk first."
+    assert (await listed(app, "server/discover"))["instructions"] == "Be kind.\n\n# one\n\n> Ask first."
 
 
 class Suggestions:

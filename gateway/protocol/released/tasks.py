@@ -13,7 +13,9 @@ import msgspec
 
 from gateway.errors import InvalidParams
 from gateway.protocol import task_format as task_words
+from gateway.protocol.error_codes import code_on
 from gateway.protocol.fields import read_object
+from gateway.protocol.versions import Wire
 from gateway.tasks.model import Progress, TaskView
 from gateway.tasks.retention import poll_interval_ms
 
@@ -73,7 +75,8 @@ def detailed_task(view: TaskView) -> dict[str, Any]:
         case "completed":
             told["result"] = {"resultType": "complete", **(view.result or {})}
         case "failed":
-            told["error"] = task_words.error_of(view)
+            error = task_words.error_of(view)
+            told["error"] = {**error, "code": code_on(Wire.RELEASED, error["code"])}
     return told
 
 

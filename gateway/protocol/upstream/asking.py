@@ -10,6 +10,7 @@ import msgspec
 from gateway.engine.keys import MAX_KEY_LENGTH
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE
 from gateway.protocol.upstream.cleaning import with_clean_meta
+from gateway.protocol.web_urls import web_url_problem
 
 MAX_CARRIED_BYTES: Final = 24 * 1024
 """How many bytes of state, or of questions, an upstream may put into a call that its client carries."""
@@ -146,16 +147,36 @@ def _question(key: str, wire_key: str, request: Any) -> AskedQuestion:
     return AskedQuestion(key, wire_key, method, with_clean_meta("", params))
 
 
+def check_elicitations(data: Any) -> None:
+    """Check the `data` of the error with which a server of 2025-11-25 sends the user to URLs.
+
+    Raises:
+        Misasked: it has none, or one that no client may show.
+    """
+    elicitations = data.get("elicitations") if isinstance(data, Mapping) else None
+    if not isinstance(elicitations, list) or not elicitations:
+        raise Misasked("it names no URL to visit first")
+    for elicitation in elicitations:
+        _check_url(elicitation.get("url") if isinstance(elicitation, Mapping) else None)
+
+
+def _check_url(url: Any) -> None:
+    if web_url_problem(url) is not None:
+        raise Misasked("one of its questions has no URL that a user can be sent to")
+
+
 def _check(method: str, params: Mapping[str, Any]) -> None:
     """Check what every client reads. Anything else in a question is for the client to judge."""
+    if "task" in params:
+        raise Misasked("one of its questions asks for a task of the client")
     if method == ELICIT:
         mode = params.get("mode", "form")
         if not isinstance(params.get("message"), str):
             raise Misasked("one of its questions has no message")
         if mode == "form" and not isinstance(params.get("requestedSchema"), dict):
             raise Misasked("one of its forms has no schema")
-        if mode == "url" and not isinstance(params.get("url"), str):
-            raise Misasked("one of its questions has no URL")
+        if mode == "url":
+            _check_url(params.get("url"))
         if mode not in ("form", "url"):
             raise Misasked("one of its questions has an unknown mode")
     elif method == SAMPLE:

@@ -1,39 +1,72 @@
 """Pure: texts and `_meta` of upstreams, before anyone reads them.
 
-Terminals obey control characters, and some parsers refuse lone surrogates. Names in `_meta` that the protocol reserves
-would let an upstream speak in our name, or steer our client.
+Terminals obey control characters, models read what people do not see, and some parsers refuse lone surrogates. Names in
+`_meta` that the protocol reserves would let an upstream speak in our name, or steer our client.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gateway.protocol.reserved_meta import is_reserved, without_reserved
+from gateway.protocol.upstream.unseen import without_unseen
 from gateway.protocol.upstream.uris import own_uri
 from gateway.protocol.versions import META_SERVER_INFO
+from gateway.protocol.web_urls import web_url_problem
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""All control characters (Unicode category Cc) but tab and line feed."""
-_LINE_BREAKS: Final = re.compile(r"\r\n?")
-_BLANKS: Final = re.compile(r"[\t\n\r]+")
+_LINE_BREAKS: Final = re.compile("\r\n?|[\x85\u2028\u2029]")
+_BLANKS: Final = re.compile("[\t\n\r\x85\u2028\u2029]+")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+_PATTERN: Final = "pattern"
+"""The keyword of JSON Schema whose text is a program."""
+
+_THEMES: Final = ("light", "dark")
+_DATA_URI: Final = re.compile(r"data:[!-~]+", re.IGNORECASE)
 
 _APP: Final = "ui"
 _APP_PAGE: Final = "resourceUri"
-_APP_PAGE_FLAT: Final = "ui/resourceUri"
-"""The older form of the same member (MCP Apps, "Resource Discovery")."""
+_APP_PAGES: Final = ("ui/resourceUri", "openai/outputTemplate")
+"""Other names of the same member: its older form (MCP Apps, "Resource Discovery"), and that of ChatGPT."""
+
+
+class UncleanName(ValueError):
+    """A name, which must stay as it is, has characters that nobody sees."""
 
 
 def clean_text(text: str) -> str:
-    """Return a text of several lines without control characters. Every kind of line break becomes a line feed."""
-    return _CONTROL.sub("", _LINE_BREAKS.sub("\n", without_surrogates(text)))
+    """Return a text of several lines without unseen characters. Every kind of line break becomes a line feed."""
+    return without_unseen(_LINE_BREAKS.sub("\n", without_surrogates(text)))
 
 
 def clean_line(text: str) -> str:
-    """Return a text of one line without control characters. Line breaks and tabs become spaces."""
-    return _CONTROL.sub("", _BLANKS.sub(" ", without_surrogates(text)))
+    """Return a text of one line without unseen characters. Line breaks and tabs become spaces."""
+    return without_unseen(_BLANKS.sub(" ", without_surrogates(text)))
+
+
+def clean_inside(value: Any) -> Any:
+    """Return a JSON value with all its texts clean, as several lines.
+
+    Raises:
+        UncleanName: the name of a member, or a `pattern`, has unseen characters, which must not be removed there:
+            the value would mean something else.
+    """
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [clean_inside(item) for item in value]
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if _is_unclean(name) or (name == _PATTERN and isinstance(item, str) and _is_unclean(item)):
+                raise UncleanName
+        return {name: clean_inside(item) for name, item in value.items()}
+    return value
+
+
+def _is_unclean(text: str) -> bool:
+    return clean_text(text) != text
 
 
 def clipped(text: str, max_bytes: int) -> str:
@@ -91,8 +124,9 @@ def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
     if not isinstance(meta, Mapping):
         return None
     kept = without_reserved(meta)
-    if isinstance(kept.get(_APP_PAGE_FLAT), str):
-        kept[_APP_PAGE_FLAT] = own_uri(prefix, kept[_APP_PAGE_FLAT])
+    for name in _APP_PAGES:
+        if isinstance(kept.get(name), str):
+            kept[name] = own_uri(prefix, kept[name])
     app = kept.get(_APP)
     if isinstance(app, Mapping) and isinstance(app.get(_APP_PAGE), str):
         kept[_APP] = {**app, _APP_PAGE: own_uri(prefix, app[_APP_PAGE])}
@@ -108,3 +142,26 @@ def with_clean_meta(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
     if meta is not None:
         kept["_meta"] = meta
     return kept
+
+
+def clean_icons(icons: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return icons without those that a client must not fetch, and without members of a wrong type.
+
+    The source of an icon is an http or https URL, or its own data (MCP "Icons").
+    """
+    return [_clean_icon(icon) for icon in icons if isinstance(icon, dict) and _has_source(icon.get("src"))]
+
+
+def _has_source(source: Any) -> bool:
+    return (isinstance(source, str) and bool(_DATA_URI.fullmatch(source))) or web_url_problem(source) is None
+
+
+def _clean_icon(icon: dict[str, Any]) -> dict[str, Any]:
+    sizes = icon.get("sizes")
+    wanted: dict[str, Any] = {
+        "mimeType": clean_line(icon["mimeType"]) if isinstance(icon.get("mimeType"), str) else None,
+        "sizes": [clean_line(size) for size in sizes if isinstance(size, str)] if isinstance(sizes, list) else None,
+        "theme": icon.get("theme") if icon.get("theme") in _THEMES else None,
+    }
+    kept = {name: value for name, value in icon.items() if name not in wanted}
+    return {**kept, **{name: value for name, value in wanted.items() if value is not None}}

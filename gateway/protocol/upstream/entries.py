@@ -6,6 +6,7 @@ upstreams. So an entry is repaired if a part of it can be left out, and dropped 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -13,6 +14,9 @@ import msgspec
 
 from gateway.protocol.param_headers import InvalidParamHeader, ParamHeader, compile_param_headers
 from gateway.protocol.upstream.cleaning import (
+    UncleanName,
+    clean_icons,
+    clean_inside,
     clean_line,
     clean_text,
     clipped,
@@ -42,11 +46,12 @@ IDENTITY: Final[Mapping[Kind, str]] = {
     "resources": "uri",
     "templates": "uriTemplate",
 }
-"""The member that requests name an entry by."""
+"""The member that requests name an entry by. The upstream must get it back as it wrote it; clients see another form."""
+
+_MAY_BE_UNCLEAN: Final = re.compile(rb"[\x7f-\xff]|\\[bfru]")
+"""Found in the JSON of every entry that has a character to clean, and in few others."""
 
 _ROLES: Final = ("user", "assistant")
-_THEMES: Final = ("light", "dark")
-
 _QUOTED_CHARS: Final = 80
 _encode = msgspec.json.Encoder().encode
 
@@ -96,9 +101,9 @@ def is_repeatable(annotations: Mapping[str, Any] | None) -> bool:
 def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:
     """Return an entry of an upstream's list as we list it, or the reason to leave it out.
 
-    Names and URIs get the prefix. Control characters disappear from titles and descriptions, and long descriptions end
-    early. Optional members of a wrong type are left out. Schemas and unknown members stay as they are, reserved members
-    of `_meta` do not. `execution` is left out: tasks are ours, whatever the upstream supports.
+    Names and URIs get the prefix. Characters that nobody sees disappear from all texts, those inside schemas included,
+    and long descriptions end early. Optional members of a wrong type are left out, and so are reserved members of
+    `_meta`. Everything else stays as it is. `execution` is left out: tasks are ours, whatever the upstream supports.
 
     Args:
         kind: the list.
@@ -109,7 +114,7 @@ def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:
         return Dropped(kind, "", "is not an object")
     try:
         own = _own(raw, IDENTITY[kind])
-        return _CLEANERS[kind](prefix, own, _common(prefix, _bounded(raw)))
+        return _CLEANERS[kind](prefix, own, _common(prefix, _bounded(raw, IDENTITY[kind])))
     except _Unusable as reason:
         name = raw.get(IDENTITY[kind])
         return Dropped(kind, _shortened(name) if isinstance(name, str) else "", str(reason))
@@ -126,20 +131,25 @@ def _own(raw: Mapping[str, Any], member: str) -> str:
     return without_surrogates(own)
 
 
-def _bounded(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry that is JSON, small and shallow."""
+def _bounded(raw: dict[str, Any], identity: str) -> dict[str, Any]:
+    """Return an entry that is JSON, small and shallow, with all its texts clean except for its identity."""
     if _is_deeper(raw, MAX_ENTRY_DEPTH):
         raise _Unusable(f"nests deeper than {MAX_ENTRY_DEPTH} levels")
     try:
-        size = len(_encode(raw))
+        encoded = _encode(raw)
     except UnicodeEncodeError:
         raw = without_surrogates_inside(raw)
-        size = len(_encode(raw))
+        encoded = _encode(raw)
     except TypeError:
         raise _Unusable("is not JSON") from None
-    if size > MAX_ENTRY_BYTES:
-        raise _Unusable(f"has {size} bytes; the limit is {MAX_ENTRY_BYTES}")
-    return raw
+    if len(encoded) > MAX_ENTRY_BYTES:
+        raise _Unusable(f"has {len(encoded)} bytes; the limit is {MAX_ENTRY_BYTES}")
+    if not _MAY_BE_UNCLEAN.search(encoded):
+        return raw
+    try:
+        return {**raw, **clean_inside({name: member for name, member in raw.items() if name != identity})}
+    except UncleanName:
+        raise _Unusable("has characters that nobody sees in the name of a member, or in a pattern") from None
 
 
 def _common(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +157,7 @@ def _common(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
     entry = with_clean_meta(prefix, raw)
     _keep(entry, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
     _keep(entry, "description", str, lambda text: clipped(clean_text(text), MAX_DESCRIPTION_BYTES))
-    _keep(entry, "icons", list, lambda icons: [_clean_icon(icon) for icon in icons if _is_icon(icon)])
+    _keep(entry, "icons", list, clean_icons)
     _keep(entry, "annotations", dict, _clean_annotations)
     return entry
 
@@ -167,15 +177,6 @@ def _clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
 
 def _is_share(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= 1
-
-
-def _clean_icon(icon: dict[str, Any]) -> dict[str, Any]:
-    cleaned = dict(icon)
-    _keep(cleaned, "mimeType", str, clean_line)
-    _keep(cleaned, "sizes", list, lambda sizes: [clean_line(size) for size in sizes if isinstance(size, str)])
-    if cleaned.get("theme") not in _THEMES:
-        cleaned.pop("theme", None)
-    return cleaned
 
 
 def _clean_tool(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
@@ -281,10 +282,6 @@ def _has_parameters(schema: Mapping[str, Any]) -> bool:
         and isinstance(required, list)
         and all(isinstance(name, str) for name in required)
     )
-
-
-def _is_icon(icon: Any) -> bool:
-    return isinstance(icon, dict) and isinstance(icon.get("src"), str)
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from gateway.errors import GatewayError, ParseError
+from gateway.protocol.error_codes import foreign_error
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
 from gateway.protocol.strict_json import MAX_DEPTH, containers, decode, encode
 from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved, oversteps
@@ -60,7 +61,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
     """A JSON-RPC error: bounded, and without control characters in its message.
 
     Attributes:
-        code: any integer that a float holds exactly.
+        code: any integer that a float holds exactly, but none of this gateway's own.
         message: for people.
         data: any JSON value, None if there is none or it is too large.
         has_id: whether it names our request. Servers that could not read a request answer without its id.
@@ -162,6 +163,7 @@ def _read_error(message: dict[str, Any], request_id: RequestId) -> ErrorAnswer:
         raise Malformed('"error" needs an integer "code" and a string "message"')
     if data is not None and len(encode(data)) > MAX_ERROR_DATA_BYTES:
         data = None
+    code, data = foreign_error(code, data)
     return ErrorAnswer(code, clipped(clean_text(text), MAX_ERROR_MESSAGE_BYTES), data, has_id)
 
 

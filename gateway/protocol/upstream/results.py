@@ -1,8 +1,8 @@
 """Pure: results of an upstream, as our clients may see them.
 
 A result passes as it is: members and kinds of content that we do not know survive. Only URIs that a client may send
-back get the prefix of the upstream, and reserved members of `_meta` are removed. Free text and structured content never
-change.
+back get the prefix of the upstream. Reserved members of `_meta`, and icons that a client must not fetch, are removed.
+Free text and structured content never change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.protocol.upstream.cleaning import with_clean_meta
+from gateway.protocol.upstream.cleaning import clean_icons, with_clean_meta
 from gateway.protocol.upstream.uris import own_uri
 
 _WIRE_MEMBERS: Final = ("resultType",)
@@ -60,6 +60,9 @@ def _block(prefix: str, block: Any) -> dict[str, Any]:
     cleaned = _object(prefix, block, "a block of content")
     if cleaned.get("type") == "resource_link":
         _rewrite(prefix, cleaned, "uri")
+        if "icons" in cleaned:
+            icons = cleaned.pop("icons")
+            cleaned["icons"] = clean_icons(icons if isinstance(icons, list) else ())
     elif cleaned.get("type") == "resource":
         cleaned["resource"] = _contents(prefix, cleaned.get("resource"))
     return cleaned

@@ -16,9 +16,11 @@ from gateway.errors import Overloaded, RpcError, TaskStoreDown, TooManyStreams
 from gateway.protocol.caller import Caller
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.streaming import FALLBACK_META, Choice, gone, response, segments_of
+from gateway.protocol.error_codes import error_on
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import error_response, result_response
 from gateway.protocol.result_format import Words
+from gateway.protocol.versions import Wire
 from gateway.tasks.model import Phase, TaskView
 from gateway.wires.handshake.tasks import HandshakeTasks, TaskStream, ask, notify
 from gateway.wires.methods import Incoming
@@ -176,7 +178,7 @@ def _whole(incoming: Incoming, view: TaskView) -> bytes:
     try:
         return _encoded(incoming, ttl_form.final_result(view))
     except RpcError as error:
-        return error_response(incoming.request.id, error)
+        return error_response(incoming.request.id, error_on(Wire.DRAFT, error))
 
 
 def _encoded(incoming: Incoming, result: Mapping[str, Any]) -> bytes:

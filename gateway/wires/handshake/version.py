@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 from gateway.calls.runner import Ran
-from gateway.errors import MethodNotFound, ResourceNotFound, RpcError
+from gateway.errors import OLD_RESOURCE_NOT_FOUND, MethodNotFound, ResourceNotFound, RpcError
 from gateway.protocol.handshake.initialize import initialize_result, read_initialize
 from gateway.protocol.handshake.requests import check_set_level
 from gateway.protocol.headers import SESSION_ID
@@ -17,7 +17,6 @@ from gateway.wires.handlers import checked_handlers
 from gateway.wires.methods import Handler, Incoming, Methods, RunLeg
 from gateway.wires.replies import Answered, Reply
 
-UNKNOWN_RESOURCE: Final = -32002
 """The error code for an unknown resource on these wires (2025-11-25 "Resources", Error Handling)."""
 
 
@@ -101,7 +100,7 @@ class HandshakeVersion:
         try:
             ran = await self._calls.run(incoming, self.methods.read_resource)
         except ResourceNotFound as error:
-            raise RpcError(UNKNOWN_RESOURCE, error.message, error.data) from None
+            raise RpcError(OLD_RESOURCE_NOT_FOUND, error.message, error.data) from None
         return incoming.answered(ran.result)
 
 

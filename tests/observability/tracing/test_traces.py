@@ -165,7 +165,7 @@ def test_spans_of_what_a_tool_uses_are_within_its_leg_and_its_steps(fleet: Deplo
 @pytest.mark.parametrize(
     ("how", "attributes"),
     [
-        ("code", {"error.type": "-32055", "rpc.response.status_code": "-32055"}),
+        ("code", {"error.type": "-32010", "rpc.response.status_code": "-32010"}),
         ("crash", {"error.type": "tool_error"}),
     ],
 )

@@ -45,7 +45,7 @@ async def fail(how: str) -> str:
     """Fail in some way."""
     log.warning("about to fail")
     if how == "code":
-        raise ProtocolError(-32055, "not today")
+        raise ProtocolError(-32010, "not today")
     raise ValueError("of secret cause\n2026-01-01T00:00:00.000Z error   forged")
 
 

@@ -76,12 +76,12 @@ test("another page can neither frame it, nor read from it, nor give orders", asy
       const tried = await page.evaluate(async (url) => {
         const outcomes = {};
         for (const [name, path, options] of [
-          ["session", "playground/fleet/session", {}],
+          ["fleet", "playground/fleet", {}],
           ["config", "playground/config", {}],
           ["kill", "playground/fleet/replicas/r1/kill", { method: "POST", mode: "no-cors" }],
           ["script", "playground/app.js", {}],
         ]) {
-          outcomes[name] = await fetch(url + path, options).then((answer) => answer.type === "opaque" ? "opaque" : `read ${answer.status}`, () => "failed");
+          outcomes[name] = await fetch(new URL(path, url), options).then((answer) => answer.type === "opaque" ? "opaque" : `read ${answer.status}`, () => "failed");
         }
         return outcomes;
       }, URL_);
@@ -97,12 +97,26 @@ test("another page can neither frame it, nor read from it, nor give orders", asy
   }
 });
 
+test("the token of the run leaves the address, stays in the tab, and is in no other one", async () => {
+  await withPage(URL_, async (page, context) => {
+    const plain = new URL("/", URL_).href;
+    await page.getByRole("region", { name: "fleet" }).waitFor();
+    assert.equal(page.url(), plain);
+    await page.reload();
+    await page.getByRole("region", { name: "fleet" }).waitFor();
+    const other = await context.newPage();
+    await other.goto(plain);
+    await other.getByText("open the address that gateway dev printed").waitFor();
+    assert.equal(await other.getByRole("region", { name: "fleet" }).count(), 0);
+  });
+});
+
 test("a name that was rebound to this machine gets nothing", async () => {
   const rebound = new URL(URL_);
   rebound.hostname = "rebound.example";
   await withPage(rebound.href, async (page) => {
     assert.match(await page.evaluate(() => document.body.innerText), /does not answer for that host/);
-    const statuses = await page.evaluate(() => Promise.all(["playground/fleet/session", "playground/config", "mcp"].map((path) => fetch(path).then((answer) => answer.status))));
+    const statuses = await page.evaluate(() => Promise.all(["playground/fleet", "playground/config", "mcp"].map((path) => fetch(path).then((answer) => answer.status))));
     assert.deepEqual(statuses, [403, 403, 403]);
   }, { args: ["--host-resolver-rules=MAP rebound.example 127.0.0.1"], allowed: [/status of 403/, /Cross-Origin-Opener-Policy/] });
 });

@@ -41,7 +41,7 @@ def test_a_result_to_keep_says_how_long_and_for_whom() -> None:
 
 def test_a_result_that_asks_carries_the_questions_and_the_state() -> None:
     params = {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
-    question = Question("elicitation/create", params, ("elicitation", "form"), b"", lambda answer: answer)
+    question = Question("elicitation/create", params, (("elicitation", "form"),), b"", lambda answer: answer)
     result = WRITER.input_required({"who": question}, "s1.x")
     validate_server_result("tools/call", RELEASED, result)
     assert result == {

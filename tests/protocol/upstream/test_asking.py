@@ -119,6 +119,11 @@ def test_large_questions_are_refused() -> None:
         {"inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "a", "mode": "url"}}}},
         {"inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "a", "mode": "x"}}}},
         {"inputRequests": {"a": {"method": "sampling/createMessage", "params": {"messages": []}}}},
+        {
+            "inputRequests": {
+                "a": {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1, "task": {}}}
+            }
+        },
         {"requestState": 7},
         {"resultType": "task", "requestState": "x"},
         {"inputRequests": {str(number): FORM for number in range(MAX_QUESTIONS + 1)}},
@@ -126,6 +131,36 @@ def test_large_questions_are_refused() -> None:
 )
 def test_what_no_client_could_answer_is_refused(result: dict[str, Any]) -> None:
     assert str(refusal(result))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "javascript:alert(1)",
+            "file:///etc/passwd",
+            "data:text/html,x",
+            "https://",
+            "/login",
+            "",
+            "not a url",
+            7,
+            None,
+        ),
+        *(
+            "https://a.example/\x1b",
+            "https://bank.example@evil.example/",
+            "https://bücher.example/",
+            "ftp://a.example/",
+        ),
+    ],
+)
+def test_a_url_that_no_user_can_be_sent_to_is_refused(url: Any) -> None:
+    params = {"mode": "url", "message": "Sign in", "url": url}
+    good = {"method": "elicitation/create", "params": {**params, "url": "https://a.example/login"}}
+    bad = {"method": "elicitation/create", "params": params}
+    assert asked({"inputRequests": {"a": good}}).questions[0].params == good["params"]
+    assert "no URL that a user" in str(refusal({"inputRequests": {"b": good, "a": bad}}))
 
 
 @given(st.dictionaries(KEYS, st.one_of(st.none(), st.text(), st.fixed_dictionaries({"method": st.text()})), max_size=5))

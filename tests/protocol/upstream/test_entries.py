@@ -23,7 +23,7 @@ from gateway.protocol.upstream.entries import (
     clean_entry,
 )
 
-SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "description": "a\x1b[2J"}}}
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "description": "a"}}}
 TOOL = {"name": "search", "inputSchema": SCHEMA}
 RAW: dict[Kind, dict[str, Any]] = {
     "tools": TOOL,
@@ -100,15 +100,19 @@ def test_optional_members_of_a_wrong_type_are_left_out(kind: Kind) -> None:
 @given(
     st.dictionaries(st.sampled_from(HINTS), JSON | st.sampled_from([["user", "model"], 0.5, True, "2026"]), max_size=8),
     st.lists(
-        st.fixed_dictionaries({"src": st.text(max_size=5)}, optional=dict.fromkeys(ICON, JSON)) | JSON, max_size=3
+        st.fixed_dictionaries({"src": st.just("data:,a") | st.text(max_size=5)}, optional=dict.fromkeys(ICON, JSON))
+        | JSON,
+        max_size=3,
     ),
 )
 def test_members_of_a_wrong_type_inside_annotations_and_icons_spoil_no_list(
     kind: Kind, annotations: dict[str, Any], icons: list[Any]
 ) -> None:
-    MODELS[kind].model_validate(
-        cleaned(kind, {**RAW[kind], "annotations": annotations, "icons": icons}).entry, strict=True
-    )
+    entry = clean_entry(kind, "docs", {**RAW[kind], "annotations": annotations, "icons": icons})
+    if isinstance(entry, Dropped):
+        assert "nobody sees" in entry.reason
+    else:
+        MODELS[kind].model_validate(entry.entry, strict=True)
 
 
 def test_annotations_and_icons_that_are_valid_stay_as_they_are() -> None:
@@ -123,8 +127,65 @@ def test_a_tool_whose_parameters_no_client_can_read_is_dropped(wrong: dict[str, 
     assert "properties or required" in reason("tools", {**TOOL, "inputSchema": {"type": "object", **wrong}})
 
 
-def test_the_schema_of_a_tool_stays_as_it_is() -> None:
-    assert cleaned("tools", TOOL).entry["inputSchema"] == SCHEMA
+def test_the_schema_of_a_tool_stays_as_it_is_but_for_what_nobody_sees() -> None:
+    schema = {
+        "type": "object",
+        "title": "a\x07b",
+        "properties": {
+            "q": {"type": "string", "description": "a\x1b[2J\U000e0041", "enum": ["red\x00", "\tblue"]},
+            "n": {"anyOf": [{"minimum": 1.5}, {"title": "x\u202ey\u200b"}], "default": None},
+        },
+    }
+    assert cleaned("tools", {**TOOL, "inputSchema": schema, "outputSchema": schema}).entry["inputSchema"] == {
+        "type": "object",
+        "title": "ab",
+        "properties": {
+            "q": {"type": "string", "description": "a[2J", "enum": ["red", "\tblue"]},
+            "n": {"anyOf": [{"minimum": 1.5}, {"title": "xy"}], "default": None},
+        },
+    }
+    plain = {"type": "object", "properties": {"ق\u200cق": {"type": "string", "pattern": r"^[\x00-\x1f]\u200b$"}}}
+    assert cleaned("tools", {**TOOL, "inputSchema": plain}).entry["inputSchema"] == plain
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"q\U000e0041": {}}},
+        {"properties": {"q": {"properties": {"\x1b": {}}}}},
+        {"properties": {"q": {"pattern": "[\u200b]"}}},
+        {"patternProperties": {"\u2066a": {}}},
+        {"$defs": {"a\r": {}}},
+    ],
+)
+def test_a_tool_with_names_or_patterns_that_cannot_be_cleaned_is_dropped(schema: dict[str, Any]) -> None:
+    assert "nobody sees" in reason("tools", {**TOOL, "inputSchema": {"type": "object", **schema}})
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_no_text_of_an_entry_has_characters_that_nobody_sees(kind: Kind) -> None:
+    bad = "a\U000e0049\u200b\u202e\x1b\ufeffb"
+    members = ["title", "description", "unknown", *(["name"] if kind in {"resources", "templates"} else [])]
+    more = {"_meta": {"openai/widgetDescription": bad}, "annotations": {"title": bad}, "deep": [{"a": [bad]}]}
+    argument = {"name": "who", "title": bad, "description": bad}
+    arguments = {"arguments": [argument]} if kind == "prompts" else {}
+    entry = cleaned(kind, {**RAW[kind], **dict.fromkeys(members, bad), **more, **arguments}).entry
+    assert clean_text(repr(entry)) == repr(entry)
+    assert "\\x1b" not in repr(entry)
+    assert entry["title"] == entry["deep"][0]["a"][0] == entry["_meta"]["openai/widgetDescription"] == "ab"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("javascript:alert(1)", "file:///etc/passwd", "ftp://a.example/i", "//a.example/i", "/i", "i.png", ""),
+        *("http://", "https:///i", "https://me@a.example/i", " data:,a", "data:", "blob:x"),
+    ],
+)
+def test_icons_that_a_client_must_not_fetch_are_left_out(source: str) -> None:
+    good = [{"src": "https://a.example/i"}, {"src": "http://a.example/i"}, {"src": "DATA:image/png;base64,AA=="}]
+    icons = [good[0], {"src": source}, *good[1:]]
+    assert cleaned("tools", {**TOOL, "icons": icons}).entry["icons"] == good
 
 
 def test_control_characters_disappear_from_texts() -> None:
@@ -154,10 +215,15 @@ def test_reserved_members_of_meta_are_dropped() -> None:
 
 
 def test_the_page_of_an_app_gets_the_prefix() -> None:
-    meta = {"ui": {"resourceUri": "ui://app/a", "visibility": ["model"]}, "ui/resourceUri": "ui://app/a"}
+    meta = {
+        "ui": {"resourceUri": "ui://app/a", "visibility": ["model"]},
+        "ui/resourceUri": "ui://app/a",
+        "openai/outputTemplate": "ui://other.app/a",
+    }
     assert cleaned("tools", {**TOOL, "_meta": meta}).entry["_meta"] == {
         "ui": {"resourceUri": "ui://docs.app/a", "visibility": ["model"]},
         "ui/resourceUri": "ui://docs.app/a",
+        "openai/outputTemplate": "ui://docs.other.app/a",
     }
 
 
@@ -205,7 +271,7 @@ def test_an_entry_may_nest_to_a_limit() -> None:
         ("tools", {**TOOL, "name": "a" * 5000}, f"has a name of 5000 characters; the limit is {MAX_NAME_LENGTH}"),
         ("tools", {"name": "a"}, "has no inputSchema"),
         ("tools", {"name": "a", "inputSchema": {"type": "string"}}, "has an inputSchema whose type is not object"),
-        ("tools", {**TOOL, "x": "y" * 300_000}, "has 300120 bytes; the limit is 262144"),
+        ("tools", {**TOOL, "x": "y" * 300_000}, "has 300111 bytes; the limit is 262144"),
         ("prompts", {"name": "a", "arguments": [{}]}, "has an argument without a name"),
         ("resources", {"uri": "a:b"}, "has no name"),
         ("resources", {"uri": "a:" + "b" * 9000, "name": "a"}, "has a uri of 9002 characters; the limit is 8192"),

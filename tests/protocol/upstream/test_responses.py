@@ -106,7 +106,7 @@ def test_an_error_may_lack_an_id_but_not_have_another_one() -> None:
 
 
 def test_the_message_of_an_error_is_bounded_and_has_no_control_characters() -> None:
-    assert error(message="a\x00b\x1b[31m\x7f\x85c\td\ne").message == "ab[31mc\td\ne"
+    assert error(message="a\x00b\x1b[31m\x7f\x84c\td\ne").message == "ab[31mc\td\ne"
     assert len(error(message="é" * MAX_ERROR_MESSAGE_BYTES).message.encode()) == MAX_ERROR_MESSAGE_BYTES
 
 

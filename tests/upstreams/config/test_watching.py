@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.upstreams.definition import UpstreamFile
-from gateway.upstreams.pins import lock_file_of, write_lock
+from gateway.upstreams.pins import ToPin, lock_file_of, write_lock
 from gateway.upstreams.reading import UpstreamReader
 from gateway.upstreams.watching import UpstreamWatcher, log_file
 
@@ -107,12 +107,29 @@ async def test_a_secret_that_was_missing_is_taken_when_it_is_there(path: Path) -
 
 
 async def test_new_pins_are_taken(path: Path) -> None:
-    write_lock(lock_file_of(path), {"bugs": []})
+    write_lock(lock_file_of(path), {"bugs": ToPin()})
     watched = Watched(path, {"bugs": {"url": URL, "gateway": {"pin": "warn"}}})
     assert await watched.looks() == []
-    write_lock(lock_file_of(path), {"bugs": [{"name": "search"}]})
+    write_lock(lock_file_of(path), {"bugs": ToPin([{"name": "search"}])})
     assert await watched.looks() == [["bugs"]]
-    assert len(watched.taken[0].definitions[0].pinned) == 1
+    assert len(watched.taken[0].definitions[0].pinned.digests) == 1
+
+
+def test_a_lock_file_of_the_release_before_is_reported_for_each_upstream_that_it_pins(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock_file_of(path).write_text('{"version": 1, "upstreams": {"bugs": {}, "free": {}}}')
+    path.write_text(
+        json.dumps({"mcpServers": {"bugs": {"url": URL, "gateway": {"pin": "refuse"}}, "free": {"url": URL}}})
+    )
+    log_file(UpstreamReader(path, {}).read())
+    (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert (vars(line)["upstream"], vars(line)["pin"]) == ("bugs", "refuse")
+    assert "run `gateway upstreams pin`" in line.message
+    caplog.clear()
+    write_lock(lock_file_of(path), {"bugs": ToPin()})
+    log_file(UpstreamReader(path, {}).read())
+    assert not caplog.records
 
 
 async def test_a_running_watcher_looks_by_itself(path: Path) -> None:

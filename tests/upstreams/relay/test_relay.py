@@ -11,6 +11,7 @@ from gateway.engine.outcomes import InputRequired, Shed
 from gateway.engine.questions import Answer
 from gateway.errors import (
     CannotContinue,
+    InvalidRequest,
     InvalidRequestState,
     MissingCapability,
     Overloaded,
@@ -110,6 +111,18 @@ async def test_only_the_named_headers_of_the_caller_are_forwarded(upstream: Reco
     (call,) = upstream.of("echo")
     assert call.header("x-token") == "t1"
     assert call.header("x-other") is call.header("authorization") is None
+
+
+@pytest.mark.parametrize("values", [[b"evil", b"good"], [b"same", b"same"], [b"a\xff"], [b"a\x7f"]])
+async def test_a_header_that_cannot_be_forwarded_as_it_is_refuses_the_call(
+    values: list[bytes], upstream: Recording
+) -> None:
+    headers = Headers([(b"accept", b"a"), *((b"x-token", value) for value in values), (b"accept", b"b")])
+    async with replica_of(upstream.url, forward_headers=("x-token",)) as replica:
+        error = await Call(replica.tool("echo"), {"text": "a"}, headers=headers).error()
+    assert isinstance(error, InvalidRequest)
+    assert str(error).startswith("Header x-token must")
+    assert upstream.of("echo") == []
 
 
 async def test_the_place_in_flight_is_given_back_before_the_upstream_works(

@@ -213,6 +213,17 @@ def deep(levels: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","content":[],"structuredContent":%s}}' % nested
 
 
+def send_to(url: str) -> Json:
+    """Return a question that sends the user to a URL."""
+    return {"method": "elicitation/create", "params": {"mode": "url", "message": "Sign in", "url": url}}
+
+
+def consent(url: str) -> Json:
+    """Return the error with which a server of 2025-11-25 sends the user to a URL."""
+    elicitation = {"mode": "url", "elicitationId": "e", "message": "Sign in", "url": url}
+    return {"code": -32042, "message": "Sign in first", "data": {"elicitations": [elicitation]}}
+
+
 _OPEN = b'{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","content":[]'
 CALLS: Mapping[str, Mode] = {
     "echo": result_of(text("fine")),
@@ -278,6 +289,8 @@ CALLS: Mapping[str, Mode] = {
     "asks_no_object": asking(inputRequests=[], requestState="s"),
     "asks_no_request": asking(inputRequests={"q": 7}, requestState="s"),
     "asks_too_much": asking(inputRequests={"q": {"method": "tools/list", "params": {}}}, requestState="s"),
+    "asks_script": asking(inputRequests={"q": send_to("javascript:alert(1)")}, requestState="s"),
+    "asks_file": asking(inputRequests={"good": send_to("https://a.example/in"), "q": send_to("file:///etc/passwd")}),
     "asks_endlessly": asking(requestState="s"),
     "state_no_text": asking(inputRequests={}, requestState=7),
     "state_huge": asking(inputRequests={"q": {"method": "roots/list", "params": {}}}, requestState="s" * 600_000),
@@ -286,6 +299,16 @@ CALLS: Mapping[str, Mode] = {
     ),
     "error_long": error_of({"code": 5, "message": LONG * 20, "data": {"kept": True}}),
     "error_control": error_of({"code": 5, "message": CONTROL}),
+    "error_ours": error_of(
+        {"code": -31001, "message": "Try again", "data": {"retryAfterSeconds": 1, "requestState": SECRET}}
+    ),
+    "error_of_a_state": error_of(
+        {"code": -32602, "message": "Start again", "data": {"reason": "invalid_request_state", "requestState": SECRET}}
+    ),
+    "error_reserved": error_of({"code": -32050, "message": "Reserved"}),
+    "error_version": error_of({"code": -32022, "message": "Unsupported protocol version", "data": {"supported": []}}),
+    "error_consent_script": error_of(consent("javascript:alert(1)")),
+    "error_consent": error_of(consent("https://a.example/in")),
     "error_no_code": error_of({"code": "five", "message": "text"}),
     "error_no_object": error_of("wrong"),
     "request_on_stream": request_on_stream,

@@ -2,7 +2,7 @@
 
 import { Calls } from "./calls.js";
 import { Problem } from "./content.js";
-import { Fleet, FleetControl } from "./fleet.js";
+import { Fleet, FleetControl, tokenOfRun } from "./fleet.js";
 import { Prompts, Resources } from "./prompts.js";
 import { Stories } from "./stories.js";
 import { Follower, Notices, Tasks } from "./tasks.js";
@@ -92,8 +92,9 @@ class App {
     if (!answer.ok) throw new Error(`The server answered ${answer.status}. Reload the page.`);
     this.config = await answer.json();
     document.title = this.config.name;
-    if (this.config.fleet) {
-      this.fleet = new FleetControl(() => this.redrawSoon());
+    const token = this.config.fleet ? tokenOfRun() : "";
+    if (token) {
+      this.fleet = new FleetControl(token, () => this.redrawSoon());
       this.fleet.start();
     }
     if (this.config.auth === "none") await this.open();
@@ -244,6 +245,7 @@ function Main({ app }) {
     <main id="main" tabindex="-1" role="tabpanel" aria-labelledby=${`tab-${app.panel}`}><${Safe} key=${app.panel}><${Panel} app=${app} /><//></main>
     <aside class="side" aria-label="calls and processes">
       ${app.fleet && html`<${Fleet} app=${app} />`}
+      ${app.config.fleet && !app.fleet && html`<p class="empty">To see and control the processes, open the address that gateway dev printed.</p>`}
       <h2>Calls</h2>
       <${Safe}><${Timeline} app=${app} /><//>
     </aside>

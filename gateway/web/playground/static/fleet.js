@@ -3,16 +3,27 @@
 import { Replica, html } from "./view.js";
 
 const POLL_MS = 1000;
+const FRAGMENT = "#fleet=";
+const STORED = "fleet";
+
+/** Return the token of the run, which is in the address that `gateway dev` printed. This tab keeps it for a reload; the address does not. */
+export function tokenOfRun() {
+  if (location.hash.startsWith(FRAGMENT)) {
+    sessionStorage.setItem(STORED, location.hash.slice(FRAGMENT.length));
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  return sessionStorage.getItem(STORED) ?? "";
+}
 
 /** Reads and controls the processes. Their parent answers, so it works while all replicas are down. */
 export class FleetControl {
-  constructor(onChange) {
+  constructor(token, onChange) {
     this.state = null;
     this.said = "";
     this._orders = 0;
     this._isLost = false;
     this._onChange = onChange;
-    this._token = null;
+    this._token = token;
   }
 
   /** Read the state every second while the page is visible. */
@@ -59,7 +70,6 @@ export class FleetControl {
   }
 
   async _send(method, path) {
-    if (this._token === null) this._token = (await ask("GET", "/session", {})).token;
     return ask(method, path, { "X-Fleet-Token": this._token });
   }
 }

@@ -1,0 +1,52 @@
+"""Pure: characters that people do not see, and models and terminals obey.
+
+A text of an upstream can hide orders for a model in characters that no screen shows: tags (U+E0000 to U+E007F), joiners
+and spaces of no width, marks that change the direction of writing, or variation selectors. Terminals obey control
+characters. All of them are removed, except where a script or an emoji needs them to look right.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CONTROL: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f"
+"""Unicode category Cc, but tab and line feed."""
+
+_IGNORABLE: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Unicode property Default_Ignorable_Code_Point: shown as nothing, assigned or not. It includes all tags."""
+
+_FORMAT: Final = "\ufff9-\ufffb\U00013430-\U0001343f"
+"""The rest of category Cf, but the number signs of Arabic, Syriac and Kaithi, which are visible."""
+
+_LETTERS: Final = (
+    "\u0620-\u06dc\u06de-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u17dd\u1820-\u18aa\ufb50-\ufdff\ufe70-\ufefc"
+)
+"""The scripts from Arabic to Mongolian, in which a joiner between two letters changes how both look."""
+
+_VIRAMAS: Final = "\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d4d\u0dca"
+"""The signs of Indic scripts that take a vowel away. A joiner after one changes its look, also at the end of a word."""
+
+_EMOJI: Final = (
+    "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u27ff\u2801-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+"""All characters of emoji (Unicode UTS #51), and symbols beside them."""
+
+_NEEDED: Final = (
+    f"(?<=[{_LETTERS}])[\u200c\u200d](?=[{_LETTERS}])"
+    f"|(?<=[{_VIRAMAS}])[\u200c\u200d](?![\u200c\u200d])"
+    f"|(?:(?<=[{_EMOJI}])|(?<=[{_EMOJI}]\ufe0f))\u200d(?=[{_EMOJI}])"
+    f"|(?<=[{_EMOJI}])[\ufe0e\ufe0f]"
+    "|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+)
+"""A joiner between two letters or two emoji or after a virama, and the selector that makes an emoji or a keycap."""
+
+_UNSEEN: Final = re.compile(f"(?!{_NEEDED})[{_CONTROL}{_IGNORABLE}{_FORMAT}]")
+
+
+def without_unseen(text: str) -> str:
+    """Return a text without the characters that people do not see, except for tabs and line feeds."""
+    return text if text.isascii() and text.isprintable() else _UNSEEN.sub("", text)
