@@ -141,6 +141,7 @@ class Wires:
             changes=changes,
             audit=audit,
             max_json_depth=settings.max_json_depth,
+            max_json_values=settings.max_json_values,
             tracing=tracing,
         )
 
@@ -240,7 +241,12 @@ class Wires:
             sessions=self._sessions,
             addresses=self._addresses,
             deliveries=Deliveries(
-                self._waiting, self._replica, self._addresses, self.hops, max_json_depth=self._settings.max_json_depth
+                self._waiting,
+                self._replica,
+                self._addresses,
+                self.hops,
+                max_json_depth=self._settings.max_json_depth,
+                max_json_values=self._settings.max_json_values,
             ),
             broadcasts=self.broadcasts,
             tasks=draft_tasks,

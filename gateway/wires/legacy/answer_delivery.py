@@ -29,6 +29,7 @@ class Deliveries:
         addresses: counts answers that are not delivered.
         hops: sends answers to other replicas, and receives theirs.
         max_json_depth: how deep the body of a client's response may nest.
+        max_json_values: how many values it may have.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class Deliveries:
         hops: Hops,
         *,
         max_json_depth: int,
+        max_json_values: int,
     ) -> None:
         self._waiting = waiting
         self._replica = replica
         self._addresses = addresses
         self._hops = hops
         self._max_json_depth = max_json_depth
+        self._max_json_values = max_json_values
         hops.handle(ANSWER, self._take)
 
     async def deliver(self, address: CallAddress, response: Response, body: bytes, authority: Authority) -> None:
@@ -94,7 +97,7 @@ class Deliveries:
 
     def _read(self, body: bytes) -> Response | None:
         try:
-            message = parse_message(decode(body, self._max_json_depth))
+            message = parse_message(decode(body, self._max_json_depth, self._max_json_values))
         except RpcError:
             return None
         return message if isinstance(message, Response) else None

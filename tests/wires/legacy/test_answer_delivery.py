@@ -118,7 +118,9 @@ class Process:
             telemetry=telemetry,
             max_bytes=100_000,
         )
-        self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, max_json_depth=20)
+        self._deliveries = Deliveries(
+            self.waiting, replica, addresses, self.hops, max_json_depth=20, max_json_values=1000
+        )
         network.takes[replica.url] = self.hops.take
 
     def reject(self, reason: RejectReason) -> None:
