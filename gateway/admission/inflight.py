@@ -6,7 +6,8 @@ client is still sending the body, or while its token is being verified. So neith
 provider takes a place from others.
 
 No caller can keep the others out. Places go to callers in turn, and never to a caller that holds half of them while
-others wait. Of the room to wait in, a caller gets no more than it leaves free, so the next caller can still be
+others wait. If one caller holds more places than there are now, because the limit has fallen, the others have a few
+places in reserve. Of the room to wait in, a caller gets no more than it leaves free, so the next caller can still be
 identified. A caller that wants more is refused. While that lasts, its requests are refused as they arrive, by their
 credential.
 """
@@ -64,7 +65,9 @@ class InFlight:
         self._limit = limit
         self._target = target_seconds
         self.clock = clock
-        self._running = 0
+        self._running = 0  # without those in reserve
+        self._reserved = 0
+        self._reserved_by: dict[Hashable, int] = {}
         self._queue: FairQueue[asyncio.Future[float]] = FairQueue()
         self._credentials: dict[int, Hashable] = {}
         self.share_refusals = Count()
@@ -107,7 +110,7 @@ class InFlight:
     @property
     def waiting(self) -> int:
         """How many requests wait for a place."""
-        return self.in_flight - self._running
+        return self.in_flight - self._running - self._reserved
 
     @property
     def callers_waiting(self) -> int:
@@ -136,7 +139,8 @@ class InFlight:
     def count(self) -> bool:
         """Count a request unless there are too many; return whether it counts."""
         limit = self._limit.value
-        if self.in_flight >= limit + limit // 2:
+        # There is room to wait even if the limit has fallen, and more are running.
+        if self.in_flight >= max(limit, self._running + self._reserved) + limit // 2:
             self._reached = True
             return False
         self.in_flight += 1
@@ -202,6 +206,7 @@ class InFlight:
             _percentile(self._loop_waits),
             turn_seconds=statistics.median(self._turns) if self._turns else None,
             highest=self._highest,
+            running=self._running + self._reserved,
             reached=self._reached,
         )
         self._looked_at_p90 = wait = _percentile(self._queue_waits)
@@ -260,23 +265,43 @@ class InFlight:
 
     def free_place(self, caller: Hashable) -> None:
         """Pass the place of a caller to the next request in line."""
-        self._running -= 1
+        if caller in self._reserved_by:
+            self._reserve(caller, -1)
+        else:
+            self._running -= 1
         self._queue.free(caller)
         if self._queue.size:
             self._fill()
 
     def _fill(self) -> None:
-        """Give free places to waiting requests. Those that continue a call go first: their users have already begun."""
-        while self._running < self._limit.value:
-            given = self._queue.next(self._limit.value)
+        """Give free places to waiting requests. Those that continue a call go first: their users have already begun.
+
+        Those in reserve are only for callers with less than their share.
+        """
+        limit = self._limit.value
+        while True:
+            in_reserve = self._running >= limit
+            if in_reserve and self._reserved >= self._limit.reserve:
+                return
+            given = self._queue.next(limit, only_below_share=in_reserve)
             if given is None:
                 return
             caller, place = given
             if place.done():  # the request is gone
                 self._queue.free(caller)
+                continue
+            if in_reserve:
+                self._reserve(caller, 1)
             else:
                 self._running += 1
-                place.set_result(self.clock())
+            place.set_result(self.clock())
+
+    def _reserve(self, caller: Hashable, places: int) -> None:
+        """Count places in reserve that a caller takes, or frees if negative."""
+        self._reserved += places
+        self._reserved_by[caller] = self._reserved_by.get(caller, 0) + places
+        if not self._reserved_by[caller]:
+            del self._reserved_by[caller]
 
     def wants_shed(self, began: float) -> bool:
         """Return whether a leg should end at its checkpoint, so another replica can continue the call.
