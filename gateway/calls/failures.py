@@ -12,7 +12,7 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
 from gateway.engine.outcomes import LegTimedOut
-from gateway.errors import AskError, CannotContinue, InternalError, InvalidParams, NotAnswered, RpcError
+from gateway.errors import AskError, CannotContinue, InternalError, InvalidParams, NotAnswered, ResultTooLarge, RpcError
 from gateway.protocol.strict_json import encode
 from gateway.runtime.sources import RandomBytes
 
@@ -40,7 +40,9 @@ class Failures:
         Raises:
             RpcError: the failure is reported as a JSON-RPC error; for a prompt or resource it always is.
         """
-        return failed_result(self._message(served, error), journal.segments)
+        # Blocks that are too large for a result are too large for this one.
+        emitted = () if isinstance(error, ResultTooLarge) else journal.segments
+        return failed_result(self._message(served, error), emitted)
 
     def _message(self, served: Served, error: Exception) -> str:
         if isinstance(error, RpcError) and _is_reportable(error):
@@ -52,6 +54,8 @@ class Failures:
             raise InvalidParams(message)
         if isinstance(error, AskError) and not isinstance(served, Tool):
             raise NotAnswered(error)
+        if isinstance(error, ResultTooLarge):
+            log.error("result too large", extra={"tool": served.name, "reason": str(error)})
         told = isinstance(error, (AskError, CannotContinue))
         message = str(error) if told else self._crash(served, error)
         if isinstance(served, Tool):
