@@ -19,8 +19,8 @@ _EXACT_INTEGERS_BELOW = 2.0**53
 _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1
 
-_PLAIN_FLOATS_FROM = 1e-4
-"""From this magnitude to that of `_EXACT_INTEGERS_BELOW`, the encoder writes a fraction as `repr` does."""
+_PLAIN_FLOATS_FROM, _PLAIN_FLOATS_BELOW = 1e-4, 1e16
+"""Between these magnitudes, the encoder writes a float as `repr` does. Others have exponents, written in another way."""
 
 _NONE = b"{}"
 _DIGEST_OF_NONE = hashlib.sha256(_NONE).digest()
@@ -75,7 +75,10 @@ def _is_plain(values: Iterable[Any]) -> bool:
             if not _INT64_MIN <= value <= _UINT64_MAX:
                 return False
         elif kind is float:
-            if not _PLAIN_FLOATS_FROM <= abs(value) < _EXACT_INTEGERS_BELOW or value.is_integer():
+            size = abs(value)
+            if not _PLAIN_FLOATS_FROM <= size < _PLAIN_FLOATS_BELOW:
+                return False
+            if size < _EXACT_INTEGERS_BELOW and value.is_integer():
                 return False
         elif kind is dict:
             if not _is_plain(value.values()):

@@ -483,7 +483,7 @@ class Settings(BaseSettings):
         default=100, description="How deeply arrays and objects in a request body may be nested."
     )
     max_json_values: Annotated[int, Field(ge=1000), Expects("a whole number of at least 1000")] = Field(
-        default=200_000,
+        default=150_000,
         description=(
             "How many JSON values a request body may have. Each array, object and number with an exponent counts as 5."
         ),
