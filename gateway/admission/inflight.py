@@ -139,13 +139,24 @@ class InFlight:
     def count(self) -> bool:
         """Count a request unless there are too many; return whether it counts."""
         limit = self._limit.value
-        # There is room to wait even if the limit has fallen, and more are running.
-        if self.in_flight >= max(limit, self._running + self._reserved) + limit // 2:
+        if self.in_flight >= limit + limit // 2 and not self._has_room_in_reserve(limit):
             self._reached = True
             return False
         self.in_flight += 1
         self._highest = max(self._highest, self.in_flight)
         return True
+
+    def _has_fallen(self, limit: int) -> bool:
+        """Return whether the limit has fallen below what was admitted before."""
+        return self._running > limit or self._queue.size > limit // 2
+
+    def _may_use_reserve(self, caller: Hashable, limit: int) -> bool:
+        return self._reserved < self._limit.reserve and self._queue.held_by(caller) < max(1, limit // 2)
+
+    def _has_room_in_reserve(self, limit: int) -> bool:
+        """Return whether one more request may find out whose it is, because there may be a place in reserve for it."""
+        unidentified = self.in_flight - self._running - self._reserved - self._queue.size
+        return unidentified < self._limit.reserve and self._has_fallen(limit)
 
     def _is_known_to_have_a_share(self, credential: bytes) -> bool:
         """Return whether a credential belongs to a caller that would be refused once identified."""
@@ -165,11 +176,14 @@ class InFlight:
         return waiting > 0 and waiting >= self._limit.value // 2 - self._queue.size
 
     def check_share(self, caller: Hashable, credential: bytes) -> None:
-        """Check that a caller may wait for one more place. The anonymous caller, None, always may: it is the only one.
+        """Check that a caller may wait for one more place. The anonymous caller, None, has no share.
 
         Raises:
-            Overloaded: it has its share of the room to wait in.
+            Overloaded: it has its share of the room to wait in; or the limit has fallen, and so has the room.
         """
+        limit = self._limit.value
+        if self._queue.size >= limit // 2 and self._has_fallen(limit) and not self._may_use_reserve(caller, limit):
+            raise Overloaded
         if caller is None or not self._has_its_share(caller):
             return
         self.share_refusals.value += 1

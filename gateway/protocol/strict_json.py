@@ -22,8 +22,8 @@ MAX_DEPTH: Final = 100
 """How deep arrays and objects may nest by default; the outermost one is level 1."""
 
 MAX_VALUES: Final = 150_000
-"""How many values a body may have by default, as `_values` counts them: enough for 10,000 rows of ten numbers. Each takes
-time and memory, however short."""
+"""How many values a body may have by default, as `_values` counts them: enough for 10,000 rows of ten numbers. Each
+takes time and memory, however short."""
 
 EXTRA_VALUES: Final = 4
 """As many further values are counted for an array, an object, and a number that is dear to read."""

@@ -20,7 +20,8 @@ _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1
 
 _PLAIN_FLOATS_FROM, _PLAIN_FLOATS_BELOW = 1e-4, 1e16
-"""Between these magnitudes, the encoder writes a float as `repr` does. Others have exponents, written in another way."""
+"""Between these magnitudes, the encoder writes a float as `repr` does. Others have exponents, which it writes
+differently."""
 
 _NONE = b"{}"
 _DIGEST_OF_NONE = hashlib.sha256(_NONE).digest()

@@ -13,9 +13,9 @@ from gateway.web.exchange import BodyTooLarge, Exchange
 SMALL_BYTES: Final = 4096
 """Bodies up to this size do not count in the budget of bytes: almost all are smaller, and counting takes time."""
 
-READ_ANYWAY_BYTES: Final = 65536
-"""Bodies up to this size are read although their caller has its share, where they may be messages that are never
-refused."""
+QUICK_BYTES: Final = 65536
+"""Bodies up to this size are decoded at once. They are read although their caller has its share, where they may be
+messages that are never refused."""
 
 NEVER_REFUSED: Final = (
     NOTIFICATION_PREFIX.encode(),
@@ -61,7 +61,7 @@ class BodyReader:
                 held.grow(size)
             except TooManyBodyBytes:
                 # On the handshake wires, only the body tells whether a message may be refused.
-                if size > READ_ANYWAY_BYTES or (method and not method.startswith(NEVER_REFUSED)):
+                if size > QUICK_BYTES or (method and not method.startswith(NEVER_REFUSED)):
                     raise
                 must_be_refused = not method
         if whole is not None:

@@ -22,7 +22,7 @@ from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.protocol.method_table import METHODS
 from gateway.protocol.versions import Wire
-from gateway.web.bodies import NEVER_REFUSED, BodyReader
+from gateway.web.bodies import NEVER_REFUSED, QUICK_BYTES, BodyReader
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
@@ -278,6 +278,8 @@ class McpEndpoint:
                 await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
             else:
                 arrival.refused = arrival.refused or must_be_refused
+                if len(body) > QUICK_BYTES:
+                    await exchange.turn()  # it may take long to decode
                 working = self._work(scope, exchange, headers, body, caller)
                 whole, body = None, b""
                 await working

@@ -44,9 +44,11 @@ class Patience:
     Attributes:
         loop: the event loop of the exchanges.
         thread: the thread of the event loop.
+        turn: held by the exchange whose turn it is to take long at once; see `Exchange.turn`.
     """
 
     def __init__(self) -> None:
+        self.turn = asyncio.Lock()
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self._new: set[Exchange] = set()
@@ -141,6 +143,14 @@ class Exchange:
             chunks.append(chunk)
             if not event.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def turn(self) -> None:
+        """Wait until other exchanges have had a turn. Call this before work that stops the event loop for some time.
+
+        Of many exchanges that do such work, one does it at a time, and others are served in between.
+        """
+        async with self._patience.turn:
+            await asyncio.sleep(0)
 
     def begin(self, *, may_stream: bool, outlives_client: bool = False) -> None:
         """Watch for a disconnect of the client from now on. It cancels the current task.
