@@ -10,7 +10,8 @@
     │   ├── Dismissed               the user closed the question without deciding
     │   └── Refused                 the client answered with an error
     ├── CannotContinue              a call cannot continue in another leg; the message says why
-    │   └── JournalTooLarge         too large for a client to carry; a task could still carry it
+    │   ├── JournalTooLarge         too large for a client to carry; a task could still carry it
+    │   └── ResultTooLarge          a tool, prompt or resource returned more than it may
     ├── HttpRefusal                 an HTTP status without a JSON-RPC body
     ├── InsufficientScope           403: the caller's token lacks a scope
     ├── TokenExchangeError          a caller's token could not be exchanged; a tool may catch it
@@ -41,6 +42,7 @@
             │   ├── AuditLogDown    -31001
             │   ├── InProgress      -31001
             │   ├── Overloaded      -31001
+            │   │   └── TooManyBodyBytes -31001
             │   ├── RateLimited     -31003
             │   ├── TooManyStreams  -31003
             │   ├── TooManyTaskBytes -31003
@@ -263,6 +265,21 @@ class InvalidRequest(_FixedCode):
     CODE = -32600
 
 
+class TooManyValues(InvalidRequest):
+    """The body has more JSON values than allowed, too many to read all of them.
+
+    Args:
+        limit: how many values are allowed.
+        weight: how often a value that is dear to read counts.
+    """
+
+    def __init__(self, limit: int, weight: int) -> None:
+        super().__init__(
+            f"The body has more than {limit} JSON values; each array, object and number with an exponent counts as"
+            f" {weight}. Send fewer at a time, or send them as text."
+        )
+
+
 class MethodNotFound(_FixedCode):
     """The method does not exist on this wire."""
 
@@ -419,6 +436,10 @@ class Overloaded(TryAgain):
         super().__init__("The server is overloaded", retry_after_seconds)
 
 
+class TooManyBodyBytes(Overloaded):
+    """The caller's unanswered requests already have as many bytes as it may send at a time."""
+
+
 class AuditLogDown(TryAgain):
     """The audit log cannot be written, and no call may run without its entry (`GATEWAY_AUDIT_LOG_REQUIRED`)."""
 
@@ -537,3 +558,10 @@ class JournalTooLarge(CannotContinue):
             f"This call has collected more state than it can carry to its next round: {size} bytes;"
             f" the limit is {limit}. Try again with less."
         )
+
+
+class ResultTooLarge(CannotContinue):
+    """A function of the author returned, emitted or logged more than `limit` bytes of JSON."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"{what} is too large: the limit is {limit} bytes. Try again with less.")

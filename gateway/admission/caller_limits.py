@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Final
 
+from gateway.admission.bodies import BodyBudget, HeldBody
 from gateway.admission.rate_limiter import RateLimiter
 from gateway.admission.streams import StreamLimiter
 from gateway.settings.rates import Rate
@@ -23,9 +24,11 @@ class CallerLimits:
         rate: the request rate for each; None for no limit.
         streams: how many streams each may have open at a time.
         clock: seconds that never go back.
+        bodies: counts the bytes of request bodies.
     """
 
-    def __init__(self, rate: Rate | None, streams: int, clock: Callable[[], float]) -> None:
+    def __init__(self, rate: Rate | None, streams: int, clock: Callable[[], float], bodies: BodyBudget) -> None:
+        self._bodies = bodies
         self._requests = None if rate is None else RateLimiter(rate, clock)
         self._streams = StreamLimiter(streams)
 
@@ -45,6 +48,10 @@ class CallerLimits:
             TooManyStreams: on entering the context, if the caller has as many open as allowed.
         """
         return self._streams.stream(_caller(principal, address))
+
+    def body(self, principal: Hashable | None, address: str) -> HeldBody:
+        """Return a context manager that counts the bytes of one body while it is open. It begins with none."""
+        return self._bodies.hold(_caller(principal, address))
 
     def share_connections(self, connections: int) -> None:
         """Reserve half of this replica's connections for others: a stream holds one, and does not end to free it."""

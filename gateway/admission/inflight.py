@@ -6,7 +6,8 @@ client is still sending the body, or while its token is being verified. So neith
 provider takes a place from others.
 
 No caller can keep the others out. Places go to callers in turn, and never to a caller that holds half of them while
-others wait. Of the room to wait in, a caller gets no more than it leaves free, so the next caller can still be
+others wait. If one caller holds more places than there are now, because the limit has fallen, the others have a few
+places in reserve. Of the room to wait in, a caller gets no more than it leaves free, so the next caller can still be
 identified. A caller that wants more is refused. While that lasts, its requests are refused as they arrive, by their
 credential.
 """
@@ -64,7 +65,9 @@ class InFlight:
         self._limit = limit
         self._target = target_seconds
         self.clock = clock
-        self._running = 0
+        self._running = 0  # without those in reserve
+        self._reserved = 0
+        self._reserved_by: dict[Hashable, int] = {}
         self._queue: FairQueue[asyncio.Future[float]] = FairQueue()
         self._credentials: dict[int, Hashable] = {}
         self.share_refusals = Count()
@@ -107,7 +110,7 @@ class InFlight:
     @property
     def waiting(self) -> int:
         """How many requests wait for a place."""
-        return self.in_flight - self._running
+        return self.in_flight - self._running - self._reserved
 
     @property
     def callers_waiting(self) -> int:
@@ -136,12 +139,24 @@ class InFlight:
     def count(self) -> bool:
         """Count a request unless there are too many; return whether it counts."""
         limit = self._limit.value
-        if self.in_flight >= limit + limit // 2:
+        if self.in_flight >= limit + limit // 2 and not self._has_room_in_reserve(limit):
             self._reached = True
             return False
         self.in_flight += 1
         self._highest = max(self._highest, self.in_flight)
         return True
+
+    def _has_fallen(self, limit: int) -> bool:
+        """Return whether the limit has fallen below what was admitted before."""
+        return self._running > limit or self._queue.size > limit // 2
+
+    def _may_use_reserve(self, caller: Hashable, limit: int) -> bool:
+        return self._reserved < self._limit.reserve and self._queue.held_by(caller) < max(1, limit // 2)
+
+    def _has_room_in_reserve(self, limit: int) -> bool:
+        """Return whether one more request may find out whose it is, because there may be a place in reserve for it."""
+        unidentified = self.in_flight - self._running - self._reserved - self._queue.size
+        return unidentified < self._limit.reserve and self._has_fallen(limit)
 
     def _is_known_to_have_a_share(self, credential: bytes) -> bool:
         """Return whether a credential belongs to a caller that would be refused once identified."""
@@ -161,11 +176,14 @@ class InFlight:
         return waiting > 0 and waiting >= self._limit.value // 2 - self._queue.size
 
     def check_share(self, caller: Hashable, credential: bytes) -> None:
-        """Check that a caller may wait for one more place. The anonymous caller, None, always may: it is the only one.
+        """Check that a caller may wait for one more place. The anonymous caller, None, has no share.
 
         Raises:
-            Overloaded: it has its share of the room to wait in.
+            Overloaded: it has its share of the room to wait in; or the limit has fallen, and so has the room.
         """
+        limit = self._limit.value
+        if self._queue.size >= limit // 2 and self._has_fallen(limit) and not self._may_use_reserve(caller, limit):
+            raise Overloaded
         if caller is None or not self._has_its_share(caller):
             return
         self.share_refusals.value += 1
@@ -202,6 +220,7 @@ class InFlight:
             _percentile(self._loop_waits),
             turn_seconds=statistics.median(self._turns) if self._turns else None,
             highest=self._highest,
+            running=self._running + self._reserved,
             reached=self._reached,
         )
         self._looked_at_p90 = wait = _percentile(self._queue_waits)
@@ -260,23 +279,43 @@ class InFlight:
 
     def free_place(self, caller: Hashable) -> None:
         """Pass the place of a caller to the next request in line."""
-        self._running -= 1
+        if caller in self._reserved_by:
+            self._reserve(caller, -1)
+        else:
+            self._running -= 1
         self._queue.free(caller)
         if self._queue.size:
             self._fill()
 
     def _fill(self) -> None:
-        """Give free places to waiting requests. Those that continue a call go first: their users have already begun."""
-        while self._running < self._limit.value:
-            given = self._queue.next(self._limit.value)
+        """Give free places to waiting requests. Those that continue a call go first: their users have already begun.
+
+        Those in reserve are only for callers with less than their share.
+        """
+        limit = self._limit.value
+        while True:
+            in_reserve = self._running >= limit
+            if in_reserve and self._reserved >= self._limit.reserve:
+                return
+            given = self._queue.next(limit, only_below_share=in_reserve)
             if given is None:
                 return
             caller, place = given
             if place.done():  # the request is gone
                 self._queue.free(caller)
+                continue
+            if in_reserve:
+                self._reserve(caller, 1)
             else:
                 self._running += 1
-                place.set_result(self.clock())
+            place.set_result(self.clock())
+
+    def _reserve(self, caller: Hashable, places: int) -> None:
+        """Count places in reserve that a caller takes, or frees if negative."""
+        self._reserved += places
+        self._reserved_by[caller] = self._reserved_by.get(caller, 0) + places
+        if not self._reserved_by[caller]:
+            del self._reserved_by[caller]
 
     def wants_shed(self, began: float) -> bool:
         """Return whether a leg should end at its checkpoint, so another replica can continue the call.

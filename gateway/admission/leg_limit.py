@@ -21,6 +21,9 @@ _DEEPEST_CUT: Final = 0.5
 _FEW: Final = 2 * LEAST
 """With so few requests in flight, a long wait has another cause, which no limit can fix."""
 
+_RESERVE: Final = 8
+"""The places in reserve: one for this many places of the limit."""
+
 _SHARE_OF_LIMIT: Final = 2 / 3
 """The share of the requests in flight that is processed; the rest waits for a place."""
 
@@ -33,7 +36,14 @@ class Limit(Protocol):
         """The limit now."""
         ...
 
-    def adjust(self, wait_seconds: float, *, turn_seconds: float | None, highest: int, reached: bool) -> None:
+    @property
+    def reserve(self) -> int:
+        """How many more requests are processed of callers that hold less than their share."""
+        ...
+
+    def adjust(
+        self, wait_seconds: float, *, turn_seconds: float | None, highest: int, running: int, reached: bool
+    ) -> None:
         """Adjust to the last window.
 
         Args:
@@ -41,18 +51,22 @@ class Limit(Protocol):
             turn_seconds: how long a request used the event loop while another one was next in line, median; None if
                 none was.
             highest: the most requests that were in flight at once.
+            running: how many are processed at its end.
             reached: whether the limit made any of them wait or refused them.
         """
         ...
 
 
 class FixedLimit:
-    """A fixed limit of at least 1."""
+    """A fixed limit of at least 1, which is never exceeded."""
 
     def __init__(self, value: int) -> None:
         self.value = value
+        self.reserve = 0
 
-    def adjust(self, wait_seconds: float, *, turn_seconds: float | None, highest: int, reached: bool) -> None:
+    def adjust(
+        self, wait_seconds: float, *, turn_seconds: float | None, highest: int, running: int, reached: bool
+    ) -> None:
         """Do nothing."""
 
 
@@ -61,6 +75,9 @@ class AdaptiveLimit:
 
     Only the wait for the event loop counts. A wait for a place shows that the limit is low, not that the replica is
     busy: a limit that fell because of it would never rise again.
+
+    Requests that only wait do not hold a limit that has fallen: if more are running than the limit allows, and nothing
+    waits for the loop, the limit rises above their number at once.
 
     The limit never falls below what the loop can process within the target, judging by how long a request usually uses
     it. So a pause of the machine or the garbage collector does not make a replica refuse requests that it could serve.
@@ -74,7 +91,14 @@ class AdaptiveLimit:
         self._least = LEAST
         self._target = target_seconds
 
-    def adjust(self, wait_seconds: float, *, turn_seconds: float | None, highest: int, reached: bool) -> None:
+    @property
+    def reserve(self) -> int:
+        """One place for each eight of the limit."""
+        return max(LEAST, self.value // _RESERVE)
+
+    def adjust(
+        self, wait_seconds: float, *, turn_seconds: float | None, highest: int, running: int, reached: bool
+    ) -> None:
         """Move towards the most requests that can be processed within the target."""
         if turn_seconds:
             self._least = min(max(LEAST, int(self._target / turn_seconds * _SHARE_OF_LIMIT)), MOST)
@@ -83,5 +107,6 @@ class AdaptiveLimit:
             right = min(self.value, highest) * max(_DEEPEST_CUT, self._target / wait_seconds)
             self.value = min(int(right), self.value - 1)
         elif reached and wait_seconds < _COMFORTABLE * self._target:
-            self.value = min(MOST, self.value + max(1, self.value // _STEP))
+            # Requests that run beyond the limit do not keep the loop busy, so they wait for something else.
+            self.value = min(MOST, max(self.value, running) + max(1, self.value // _STEP))
         self.value = max(self.value, self._least)

@@ -405,6 +405,7 @@ class Context(PlainContext):
         Args:
             block: text, a block made by `content`, or anything else that can be an item of a returned list.
         """
+        self._leg.refuse_large(block, "The emitted block")
         await self._leg.emit(content_block(block))
 
     async def detach(self) -> bool:

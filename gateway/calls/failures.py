@@ -19,6 +19,7 @@ from gateway.errors import (
     InvalidParams,
     NotAnswered,
     ProtocolError,
+    ResultTooLarge,
     RpcError,
     code_advice,
 )
@@ -49,7 +50,9 @@ class Failures:
         Raises:
             RpcError: the failure is reported as a JSON-RPC error; for a prompt or resource it always is.
         """
-        return failed_result(self._message(served, error), journal.segments)
+        # Blocks that are too large for a result are too large for this one.
+        emitted = () if isinstance(error, ResultTooLarge) else journal.segments
+        return failed_result(self._message(served, error), emitted)
 
     def _message(self, served: Served, error: Exception) -> str:
         if isinstance(error, RpcError) and _is_reportable(error):
@@ -61,6 +64,8 @@ class Failures:
             raise InvalidParams(message)
         if isinstance(error, AskError) and not isinstance(served, Tool):
             raise NotAnswered(error)
+        if isinstance(error, ResultTooLarge):
+            log.error("result too large", extra={"tool": served.name, "reason": str(error)})
         told = isinstance(error, (AskError, CannotContinue))
         message = str(error) if told else self._crash(served, error)
         if isinstance(served, Tool):

@@ -26,7 +26,16 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg
-from gateway.errors import CannotContinue, JournalTooLarge, MissingCapability, NotNow, RejectReason, TooManyAnswers
+from gateway.engine.values import MAX_VALUE_BYTES, refuse_large
+from gateway.errors import (
+    CannotContinue,
+    JournalTooLarge,
+    MissingCapability,
+    NotNow,
+    RejectReason,
+    ResultTooLarge,
+    TooManyAnswers,
+)
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.observability.metrics import Telemetry
@@ -160,6 +169,7 @@ class CallRunner:
         telemetry: counts legs.
         audit: logs each leg.
         max_answers: how many answers one leg may carry.
+        max_result_bytes: how large the result of an author's function may be, as JSON.
         tasks: turns calls into tasks, None without a task store.
         strict_asks: whether a function that declares its questions may ask only those.
         shows_errors: whether callers learn what went wrong in the author's code, and where.
@@ -176,6 +186,7 @@ class CallRunner:
         telemetry: Telemetry,
         audit: AuditLog,
         max_answers: int = MAX_ANSWERS,
+        max_result_bytes: int = MAX_VALUE_BYTES,
         tasks: TaskCalls | None = None,
         strict_asks: bool = False,
         shows_errors: bool = False,
@@ -190,6 +201,7 @@ class CallRunner:
         self.tasks: Final = tasks
         self._audit = audit
         self.max_answers: Final = max_answers
+        self.max_result_bytes: Final = max_result_bytes
         self.strict_asks: Final = strict_asks
         self.shedding: Final = shedding
         self._tracing = tracing
@@ -263,7 +275,7 @@ class LegRun:
         InvalidRequestState: the client's state was rejected.
     """
 
-    __slots__ = ("_bound", "_detaching", "_runner", "_sealer", "away_seconds", "call", "journal", "task")
+    __slots__ = ("_bound", "_detaching", "_relaying", "_runner", "_sealer", "away_seconds", "call", "journal", "task")
 
     def __init__(self, runner: CallRunner, call: Call) -> None:
         self.call: Final = call
@@ -273,6 +285,7 @@ class LegRun:
         # The keys may be replaced while the leg runs; it seals with those it started with.
         self._sealer: Final = runner.keys.current
         self._bound: bytes | None = None
+        self._relaying: RelayLeg | None = None
         self._detaching: Final = self._what_detach_does()
         self.journal: Final = self._open()
 
@@ -321,11 +334,18 @@ class LegRun:
         """Return what the call is bound to, computed when it is first needed."""
         if self._bound is None:
             call = self.call
-            digest = arguments_digest(call.arguments)
+            digest = arguments_digest(self._arguments())
             self._bound = request_state_binding(
                 self._runner.keys.audience, call.caller.principal, call.request.method, call.target, digest
             )
         return self._bound
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the arguments of the call, also if a relay has emptied them."""
+        if self._relaying is not None and self._relaying.restore_arguments is not None:
+            self._relaying.restore_arguments()
+            self._relaying.restore_arguments = None
+        return self.call.arguments
 
     def run(self) -> Coroutine[Any, Any, Reported]:
         """Run the leg; for a single-use tool, only if its state was not used before.
@@ -391,6 +411,7 @@ class LegRun:
             detaching=self._detaching,
             sheds=sheds,
             stepping=runner.stepping,
+            max_value_bytes=runner.max_result_bytes,
         )
         try:
             function = served.bind(call.arguments, call.caller.principal, self.journal, call.caller.exchange)
@@ -412,7 +433,7 @@ class LegRun:
             detaching=self._detaching,
         )
         fresh = call.words.read_answers(answers) if answers else {}
-        relaying = RelayLeg(leg, fresh, notices=notices, may_shed=may_shed)
+        self._relaying = relaying = RelayLeg(leg, fresh, notices=notices, may_shed=may_shed)
         try:
             function = served.bind_relay(call.target, call.arguments, requester, self.journal)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the call
@@ -420,9 +441,12 @@ class LegRun:
         if self._starts_as_task():
             return Detached()
         try:
-            return await run_leg(lambda _: function(relaying), leg, limited=False)
+            outcome = await run_leg(lambda _: function(relaying), leg, limited=False)
         finally:
             self.away_seconds += relaying.away_seconds
+        if not isinstance(outcome, (Completed, Failed)):
+            self._arguments()  # the next leg may run within this request
+        return outcome
 
     def _starts_as_task(self) -> bool:
         order, served = self.call.order, self.call.served
@@ -435,10 +459,10 @@ class LegRun:
         try:
             if isinstance(outcome, Completed):
                 fields = self._completed(outcome.value)
-                told, name = msgspec.Raw(encode(fields)), "completed"
+                told, name = msgspec.Raw(self._encoded(fields)), "completed"
             else:
                 result, name = await self._result(outcome)
-                return msgspec.Raw(encode(result)), name
+                return msgspec.Raw(self._encoded(result)), name
         except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
             failed = self._unable(error) or self._runner.failures.result(call.served, error, self.journal)
             fields = call.words.complete(failed)
@@ -496,7 +520,7 @@ class LegRun:
             order,
             self.journal,
             principal=call.caller.principal,
-            arguments=call.arguments,
+            arguments=self._arguments(),
             capabilities=call.request.capabilities,
             repetition=self._repetition(order),
             result=result,
@@ -515,8 +539,21 @@ class LegRun:
         name = order.request or call.forwarded_id
         return Repetition({"name": name, "method": request.method, "params": request.params}) if name else None
 
+    def _encoded(self, result: dict[str, Any]) -> bytes:
+        """Encode a result.
+
+        Raises:
+            ResultTooLarge: it is the author's, and too large. The result of an upstream has a limit of its own.
+        """
+        encoded, limit = encode(result), self._runner.max_result_bytes
+        if len(encoded) > limit and not self.call.served.upstream:
+            raise ResultTooLarge("The result", limit)
+        return encoded
+
     def _completed(self, value: Any) -> dict[str, Any]:
         call = self.call
+        if not call.served.upstream:
+            refuse_large([value, self.journal.segments], "The result", self._runner.max_result_bytes)
         fields = call.served.whole_result(value, call.target, self.journal)
         if not isinstance(call.served, Resource):
             return call.words.complete(fields)

@@ -19,7 +19,16 @@ from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
-from gateway.engine.values import Json, Recorder, copy_json, json_value, kind_of, refuse_coroutine
+from gateway.engine.values import (
+    MAX_VALUE_BYTES,
+    Json,
+    Recorder,
+    copy_json,
+    json_value,
+    kind_of,
+    refuse_coroutine,
+    refuse_large,
+)
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 
 MAX_IGNORED_STOPS = 1000
@@ -100,6 +109,7 @@ class Leg:
         detaching: what `detach` does.
         sheds: returns at a checkpoint whether another process should continue the call; None if none could.
         stepping: watches steps as they run, or None.
+        max_value_bytes: how large a log message or an emitted block may be, as JSON.
 
     Attributes:
         caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
@@ -122,6 +132,7 @@ class Leg:
         detaching: Detaching = Detaching.FORBIDDEN,
         sheds: Callable[[], bool] | None = None,
         stepping: Stepping | None = None,
+        max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
         self.journal = journal
         self.host = host
@@ -140,6 +151,7 @@ class Leg:
         self._detaching = detaching
         self._sheds = sheds
         self._stepping = stepping
+        self._max_value_bytes = max_value_bytes
         self._found = journal.checkpoint
         self._progressed = False
         self._logs = 0
@@ -400,6 +412,14 @@ class Leg:
         self.journal.sheds += 1
         self.stop(Shed())
 
+    def refuse_large(self, value: object, what: str) -> None:
+        """Refuse a value that is too large to be sent, before it is converted.
+
+        Raises:
+            ResultTooLarge: it has more bytes of JSON than the leg may send at a time.
+        """
+        refuse_large(value, what, self._max_value_bytes)
+
     async def emit(self, block: dict[str, Any]) -> None:
         """Add a content block to the result now; the n-th block of a call is emitted once (replay rule 6).
 
@@ -504,6 +524,7 @@ class Leg:
             AuthoringError: the data is not JSON.
         """
         self.check_running()
+        self.refuse_large(data, "The log message")
         message = json_value(data, "the log message")
         self._logs += 1
         if self._logs <= self.journal.logs:

@@ -46,6 +46,8 @@ class RelayLeg:
         early: the answers that came with the first request of a call, before anything was asked. Only the other server
             can say whether it wants them.
         away_seconds: how long the other server has worked in this leg. The relay counts it.
+        restore_arguments: set once the relay has emptied the arguments, because it needs them only as JSON; fills them
+            again.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class RelayLeg:
         self._may_shed = may_shed
         self.early: Final = fresh if leg.journal.slot is None else {}
         self.away_seconds = 0.0
+        self.restore_arguments: Callable[[], None] | None = None
         self._record(fresh)
 
     def _record(self, fresh: Mapping[str, Answer]) -> None:

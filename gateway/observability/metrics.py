@@ -48,6 +48,7 @@ class RefusalReason(StrEnum):
     SLOW_READER = "slow_reader"
     IN_PROGRESS = "in_progress"
     OVERLOADED = "overloaded"
+    TOO_MANY_BODY_BYTES = "too_many_body_bytes"
     AUDIT_LOG_DOWN = "audit_log_down"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"
@@ -55,6 +56,7 @@ class RefusalReason(StrEnum):
     TOO_MANY_TASK_BYTES = "too_many_task_bytes"
     TASK_STORE_DOWN = "task_store_down"
     TOO_DEEP = "too_deep"
+    TOO_MANY_VALUES = "too_many_values"
     TOO_MANY_ANSWERS = "too_many_answers"
     ARGUMENTS_TOO_LARGE = "arguments_too_large"
     PARSE_ERROR = "parse_error"
@@ -91,9 +93,11 @@ _HTTP_REASONS: Final = {
 }
 _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.TooDeep: RefusalReason.TOO_DEEP,
+    errors.TooManyValues: RefusalReason.TOO_MANY_VALUES,
     errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
     errors.InProgress: RefusalReason.IN_PROGRESS,
     errors.Overloaded: RefusalReason.OVERLOADED,
+    errors.TooManyBodyBytes: RefusalReason.TOO_MANY_BODY_BYTES,
     errors.AuditLogDown: RefusalReason.AUDIT_LOG_DOWN,
     errors.ArgumentsTooLarge: RefusalReason.ARGUMENTS_TOO_LARGE,
     errors.RateLimited: RefusalReason.RATE_LIMITED,

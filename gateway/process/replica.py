@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.admission.bodies import BodyBudget
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
@@ -138,6 +139,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         telemetry=telemetry,
         audit=audit.log,
         max_answers=settings.max_answers,
+        max_result_bytes=settings.max_result_bytes,
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
         shows_errors=settings.show_errors,
@@ -182,7 +184,12 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         waiting=waiting,
         neighbours=neighbours,
         host=host,
-        callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
+        callers=CallerLimits(
+            settings.rate_limit,
+            settings.streams_per_principal,
+            time.monotonic,
+            BodyBudget(settings.max_unanswered_bytes, settings.max_body_bytes),
+        ),
         load=load,
         audit=audit.log,
         close_audit=audit.close,

@@ -16,10 +16,17 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import ParseError, TooDeep
+from gateway.errors import ParseError, TooDeep, TooManyValues
 
 MAX_DEPTH: Final = 100
 """How deep arrays and objects may nest by default; the outermost one is level 1."""
+
+MAX_VALUES: Final = 150_000
+"""How many values a body may have by default, as `_values` counts them: enough for 10,000 rows of ten numbers. Each
+takes time and memory, however short."""
+
+EXTRA_VALUES: Final = 4
+"""As many further values are counted for an array, an object, and a number that is dear to read."""
 
 MAX_NUMBER_DIGITS: Final = 308
 """How many digits a number may have in a row, so that every accepted integer also converts to a float."""
@@ -47,22 +54,27 @@ _BRACKET_TO_STEP: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
-def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
+def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
     """Read one JSON value from `body`.
 
     Args:
         body: any bytes.
         max_depth: how deep arrays and objects may nest.
+        max_values: how many values it may have, counted before any of them is made.
 
     Returns:
         dict, list, str, int, float, bool or None. Integers are exact, floats are finite.
 
     Raises:
+        TooManyValues: the body has more than `max_values`.
         TooDeep: the body nests deeper than `max_depth`.
         ParseError: the body is empty, not JSON or not UTF-8, starts with a byte order mark, or repeats a name in one
             object. Or it has a lone surrogate, a number out of range, or a number with more than `MAX_NUMBER_DIGITS`
             digits. No input raises anything else.
     """
+    # The shortest value is one byte. Texts may contain anything, so the exact count is only for a suspicious body.
+    if len(body) > max_values // (1 + EXTRA_VALUES) and _values(body) > max_values < _values(_without_strings(body)):
+        raise TooManyValues(max_values, 1 + EXTRA_VALUES)
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
         value = _decode_exponents(body) if many_exponents else _decode(body)
@@ -107,6 +119,15 @@ def containers(body: bytes, enough: int) -> int:
         return found
     plain = _without_strings(body)
     return plain.count(b"[") + plain.count(b"{")
+
+
+def _values(text: bytes) -> int:
+    """Count the values of JSON text, and the dear ones further times; too many if the text has strings.
+
+    Each value follows a comma, or is the first one of an array or object, which counts instead of it.
+    """
+    dear = text.count(b"[") + text.count(b"{") + text.count(b"0.0000")
+    return text.count(b",") + EXTRA_VALUES * (dear + text.translate(_TO_EXPONENT, b"+-").count(b"0e0"))
 
 
 def _has_many_exponents(body: bytes) -> bool:

@@ -83,11 +83,12 @@ class FairQueue(Generic[T]):
                 self._gone(caller)
                 return
 
-    def next(self, places: int) -> tuple[Hashable, T] | None:
+    def next(self, places: int, *, only_below_share: bool = False) -> tuple[Hashable, T] | None:
         """Remove the item whose turn it is, and count a place for its caller. Return both; None if nothing waits.
 
         Args:
             places: how many places there are now, including taken ones. Half of them are a caller's share.
+            only_below_share: skip the callers that hold their share, even if nobody else waits.
         """
         share = max(1, places // 2)
         for lines in (self._first, self._rest):
@@ -95,7 +96,7 @@ class FairQueue(Generic[T]):
             for caller in lines:
                 if self._held.get(caller, 0) < share:
                     return self._take_out(lines, caller)
-        for lines in (self._first, self._rest):
+        for lines in () if only_below_share else (self._first, self._rest):
             for caller in lines:
                 return self._take_out(lines, caller)
         return None

@@ -476,6 +476,13 @@ class Settings(BaseSettings):
     max_body_bytes: _Bytes = Field(
         default=1_048_576, description="The largest request body. A larger one is rejected while it arrives."
     )
+    max_unanswered_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
+        default=1 << 26,
+        description=(
+            "How many bytes of request bodies one replica holds at a time, until their requests are answered. Each "
+            "caller may use a quarter. At least four of the largest bodies are possible."
+        ),
+    )
     max_header_bytes: Annotated[
         int, Field(ge=1024, le=262_144), Expects("a whole number of bytes between 1024 and 262144")
     ] = Field(default=32768, description="The largest head of a request: its first line and all headers.")
@@ -485,7 +492,20 @@ class Settings(BaseSettings):
     max_json_depth: Annotated[int, Field(ge=8, le=200), Expects("a whole number between 8 and 200")] = Field(
         default=100, description="How deeply arrays and objects in a request body may be nested."
     )
+    max_json_values: Annotated[int, Field(ge=1000), Expects("a whole number of at least 1000")] = Field(
+        default=150_000,
+        description=(
+            "How many JSON values a request body may have. Each array, object and number with an exponent counts as 5."
+        ),
+    )
     max_answers: _Count = Field(default=100, description="The largest number of answers in one request.")
+    max_result_bytes: _Bytes = Field(
+        default=16 * 2**20,
+        description=(
+            "The largest result of a tool, prompt or resource, as JSON. Each upstream has a limit of its own for its "
+            "results."
+        ),
+    )
     rate_limit: Annotated[
         Rate | None, BeforeValidator(_read_rate), Expects("a rate such as 100/s, 600/m or 100/s burst 200, or off")
     ] = Field(

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote_plus
 
 from gateway.auth.fetch import Fetched, FetchFailed, post_form
-from gateway.errors import ParseError, TokenExchangeError
+from gateway.errors import ParseError, TokenExchangeError, TooManyValues
 from gateway.protocol.caller import TokenWanted
 from gateway.protocol.strict_json import decode
 from gateway.runtime.sources import Clock
@@ -368,6 +368,6 @@ def _lifetime(given: Any) -> float:
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
         told = decode(body)
-    except ParseError:
+    except (ParseError, TooManyValues):
         told = None
     return told if isinstance(told, dict) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from gateway.errors import (
     ResourceNotFound,
 )
 from gateway.protocol.param_headers import ParamHeader
+from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.asking import (
     MAX_CARRIED_BYTES,
     MAX_TASK_BYTES,
@@ -421,6 +423,7 @@ class _Leg:
         if leg.in_task:
             self._slot = msgspec.structs.replace(self._slot, sent=True)
             await leg.keep_slot(self._slot.to_map())
+        self._set_arguments_aside(leg, params)
         self._requester.step_aside()
         while True:
             began = self._relay.clock()
@@ -447,6 +450,17 @@ class _Leg:
             finally:
                 self._spend(leg, began)
             await self._relay.pause(BUSY_PAUSE_SECONDS)
+
+    def _set_arguments_aside(self, leg: RelayLeg, params: dict[str, Any]) -> None:
+        """Keep the arguments only as JSON while the upstream works: as objects, they take many times as much memory."""
+        arguments = params.get("arguments")
+        if type(arguments) is not dict:  # there are none, or it was done for an earlier request
+            return
+        encoded = encode(arguments)
+        params["arguments"] = msgspec.Raw(encoded)
+        self._request = replace(self._request, params={**self._request.params, "arguments": params["arguments"]})
+        arguments.clear()
+        leg.restore_arguments = lambda: arguments.update(decode(encoded, sys.maxsize, sys.maxsize))
 
     def _spend(self, leg: RelayLeg, began: float) -> None:
         """Count the time since then as time that the upstream worked."""

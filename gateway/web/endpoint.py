@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight, InFlightVisit
-from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
+from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TooManyBodyBytes, TryAgain
 from gateway.http.asgi import RawHeaders, Receive, Scope, Send
 from gateway.http.shortcut import SHORTCUT, Shortcut
 from gateway.observability.audit import AuditLog
@@ -20,10 +20,11 @@ from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.caller import Caller
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
-from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX
+from gateway.protocol.method_table import METHODS
 from gateway.protocol.versions import Wire
+from gateway.web.bodies import NEVER_REFUSED, QUICK_BYTES, BodyReader
 from gateway.web.errors import JSON, to_http
-from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, Patience
+from gateway.web.exchange import ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
 from gateway.web.ports import Authenticator
 from gateway.wires.dispatch import Dispatcher
@@ -39,12 +40,6 @@ CLOSE: Final = (b"connection", b"close")
 SESSION_METHODS: Final = frozenset({"GET", "DELETE"})
 """The HTTP methods that open a stream of a session, and end a session, on the handshake wires. Every client tries them.
 They are refused without a line in the audit log."""
-
-NEVER_REFUSED: Final = (
-    NOTIFICATION_PREFIX.encode(),
-    *(name.encode() for name, method in METHODS.items() if method.never_refused and not method.is_notification),
-)
-"""The prefixes of methods that are never refused because of load. They include all notifications."""
 
 WAITS_ELSEWHERE: Final = frozenset(name.encode() for name, method in METHODS.items() if method.waits_elsewhere)
 """The methods that take no place among the requests that compute, because they wait for the store or for news."""
@@ -130,7 +125,7 @@ class McpEndpoint:
         self._admission = admission
         self._telemetry = telemetry
         self._audit = audit
-        self._max_body_bytes = max_body_bytes
+        self._bodies = BodyReader(max_body_bytes)
         self._challenges = challenges or Challenges()
         self._patience: Patience | None = None
         self._headers: RawHeaders = []
@@ -248,13 +243,46 @@ class McpEndpoint:
             return
         check_content(headers)
         body = exchange.whole_body()
-        if body is None or len(body) > self._max_body_bytes:
-            arrival.step_aside()  # only our own server reports that a body is still arriving
-            body = await self._read_body(headers, exchange, body)
-        if refusal is not None:
+        if body is None or len(body) > self._bodies.large_from:
+            serving = self._serve_large(scope, exchange, headers, body, caller, refusal=refusal)
+            body = None  # nothing keeps it in memory once it is decoded
+            await serving
+        elif refusal is not None:
             await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
-            return
-        await self._work(scope, exchange, headers, body, caller)
+        else:
+            await self._work(scope, exchange, headers, body, caller)
+
+    async def _serve_large(
+        self,
+        scope: Scope,
+        exchange: Exchange,
+        headers: Headers,
+        whole: bytes | None,
+        caller: Caller,
+        *,
+        refusal: TryAgain | None,
+    ) -> None:
+        """Serve a request whose body is large or still arriving. Its bytes are the caller's until it is answered."""
+        arrival = _arrival_of(scope)
+        if whole is None:
+            arrival.step_aside()  # only our own server reports that a body is still arriving
+        over: TryAgain | None = None
+        with self._callers.body(caller.principal, _client_of(scope)) as held:
+            try:
+                body, must_be_refused = await self._bodies.read(exchange, headers, whole, held, arrival.method)
+            except TooManyBodyBytes as error:
+                over = error.with_traceback(None)  # the traceback refers back to this frame
+            if over is not None:
+                await self._put_off(exchange, over, caller)
+            elif refusal is not None:
+                await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
+            else:
+                arrival.refused = arrival.refused or must_be_refused
+                if len(body) > QUICK_BYTES:
+                    await exchange.turn()  # it may take long to decode
+                working = self._work(scope, exchange, headers, body, caller)
+                whole, body = None, b""
+                await working
 
     async def _verify(self, arrival: Arrival, authorization: str | None) -> Caller:
         """Verify an unknown token. It may be forged, so its request takes no place while keys are fetched."""
@@ -283,7 +311,9 @@ class McpEndpoint:
             await client.enter()
             if visit is not None and method in WAITS_ELSEWHERE:
                 visit.leave()
-        reply = await self._dispatcher.handle(headers, body, caller, client)
+        handling = self._dispatcher.handle(headers, body, caller, client)
+        body = b""  # it may be large, and the call may take long
+        reply = await handling
         if isinstance(reply, Listening):
             if not may_stream:
                 raise HttpRefusal(406, "The answer to this request is a stream; send Accept: text/event-stream")
@@ -292,19 +322,6 @@ class McpEndpoint:
             await self._listen(scope, exchange, reply, caller)
         else:
             await self._reply(exchange, reply)
-
-    async def _read_body(self, headers: Headers, exchange: Exchange, whole: bytes | None) -> bytes:
-        declared = headers.get(b"content-length")
-        if whole is not None or (declared is not None and _exceeds(declared, self._max_body_bytes)):
-            raise self._too_large()
-        try:
-            return await exchange.read_body(self._max_body_bytes)
-        except BodyTooLarge:
-            raise self._too_large() from None
-
-    def _too_large(self) -> HttpRefusal:
-        # The rest of the body is not read, so the connection cannot be reused.
-        return HttpRefusal(413, f"The body is larger than {self._max_body_bytes} bytes", [("connection", "close")])
 
     async def _listen(self, scope: Scope, exchange: Exchange, reply: Listening, caller: Caller) -> None:
         refusal: TryAgain | None = None
@@ -448,9 +465,3 @@ def _client_of(scope: Scope) -> str:
     """Return the address of the client."""
     client = scope.get("client")
     return client[0] if client else ""
-
-
-def _exceeds(length: str, limit: int) -> bool:
-    """Return whether a `Content-Length` exceeds the limit. The server refuses one that is not a number."""
-    digits = length.lstrip("0")
-    return length.isdecimal() and (len(digits) > len(str(limit)) or int(digits or "0") > limit)

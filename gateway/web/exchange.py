@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from gateway.http.asgi import RawHeaders, Receive, Send
@@ -44,9 +44,11 @@ class Patience:
     Attributes:
         loop: the event loop of the exchanges.
         thread: the thread of the event loop.
+        turn: held by the exchange whose turn it is to take long at once; see `Exchange.turn`.
     """
 
     def __init__(self) -> None:
+        self.turn = asyncio.Lock()
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self._new: set[Exchange] = set()
@@ -114,10 +116,15 @@ class Exchange:
         """Return the body if it is already complete, or None. Call this only once."""
         return None if self._shortcut is None else self._shortcut.body()
 
-    async def read_body(self, limit: int) -> bytes:
+    async def read_body(self, limit: int, count: Callable[[int], None] | None = None) -> bytes:
         """Return the body.
 
+        Args:
+            limit: how many bytes it may have.
+            count: called with the size of each part when it arrives, or None.
+
         Raises:
+            Exception: from `count`. The rest of the body is not read.
             BodyTooLarge: more than `limit` bytes arrived.
             ClientGone: the client disconnected first.
         """
@@ -131,9 +138,19 @@ class Exchange:
             size += len(chunk)
             if size > limit:
                 raise BodyTooLarge
+            if count is not None:
+                count(len(chunk))
             chunks.append(chunk)
             if not event.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def turn(self) -> None:
+        """Wait until other exchanges have had a turn. Call this before work that stops the event loop for some time.
+
+        Of many exchanges that do such work, one does it at a time, and others are served in between.
+        """
+        async with self._patience.turn:
+            await asyncio.sleep(0)
 
     def begin(self, *, may_stream: bool, outlives_client: bool = False) -> None:
         """Watch for a disconnect of the client from now on. It cancels the current task.
@@ -195,9 +212,8 @@ class Exchange:
             self._append(request)
 
     def _enqueue(self, message: bytes) -> None:
-        if not self._ending and (
-            self._events is None or self._events.pending_bytes + len(message) <= MAX_PENDING_BYTES
-        ):
+        pending_bytes = 0 if self._events is None else self._events.pending_bytes
+        if not self._ending and pending_bytes + len(message) <= MAX_PENDING_BYTES:
             self._append(message)
 
     def _append(self, message: bytes) -> None:

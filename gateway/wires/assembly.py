@@ -144,6 +144,7 @@ class Wires:
             changes=changes,
             audit=audit,
             max_json_depth=settings.max_json_depth,
+            max_json_values=settings.max_json_values,
             tracing=tracing,
         )
 
@@ -249,6 +250,7 @@ class Wires:
                 self.hops,
                 self.broadcasts,
                 max_json_depth=self._settings.max_json_depth,
+                max_json_values=self._settings.max_json_values,
             ),
             broadcasts=self.broadcasts,
             tasks=draft_tasks,

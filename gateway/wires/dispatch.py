@@ -19,7 +19,7 @@ from gateway.protocol.error_codes import error_on
 from gateway.protocol.headers import PROTOCOL_VERSION, SESSION_ID, Headers
 from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
 from gateway.protocol.method_table import TARGETS
-from gateway.protocol.strict_json import MAX_DEPTH, decode
+from gateway.protocol.strict_json import MAX_DEPTH, MAX_VALUES, decode
 from gateway.protocol.versions import Wire, choose_wire, wire_of_headers
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.handshake_wire import HandshakeWire
@@ -39,6 +39,7 @@ class Dispatcher:
         changes: announces changes to `subscriptions/listen` streams.
         audit: logs refusals.
         max_json_depth: how deep a body may nest.
+        max_json_values: how many values a body may have.
         tracing: traces requests and notifications, or None.
     """
 
@@ -50,6 +51,7 @@ class Dispatcher:
         changes: ChangeHub,
         audit: AuditLog,
         max_json_depth: int = MAX_DEPTH,
+        max_json_values: int = MAX_VALUES,
         tracing: Tracing | None = None,
     ) -> None:
         self._released = released
@@ -57,6 +59,7 @@ class Dispatcher:
         self._changes = changes
         self._audit = audit
         self._max_json_depth = max_json_depth
+        self._max_json_values = max_json_values
         self._tracing = tracing
 
     @property
@@ -102,13 +105,14 @@ class Dispatcher:
         value: Any = None
         wire: Wire | None = None
         try:
-            value = decode(body, self._max_json_depth)
+            value = decode(body, self._max_json_depth, self._max_json_values)
             message = parse_message(value)
             wire = choose_wire(message, headers.get(PROTOCOL_VERSION))
             if wire is _RELEASED:
                 answering = self._released.answer(message, headers, caller, client)
             else:
                 answering = self._handshake.answer(message, wire, headers, caller, client, body=body)
+            body = b""  # it may be large, and the call may take long
             if self._tracing is None or isinstance(message, Response):
                 return await answering
             return await self._tracing.request(message, headers, answering)
@@ -127,7 +131,7 @@ class Dispatcher:
         """Refuse a message of a handshake wire without serving it. Only the id of the request is read."""
         self._audit.refused(error, caller.principal)
         try:
-            request_id = request_id_of(decode(body, self._max_json_depth))
+            request_id = request_id_of(decode(body, self._max_json_depth, self._max_json_values))
         except RpcError:
             request_id = None
         return Refused(error, request_id, None if request_id is None else Wire.LEGACY)

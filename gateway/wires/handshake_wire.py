@@ -114,6 +114,7 @@ class HandshakeWire:
             client.leave()  # another replica may be slow
             await self._take_answer(message, body, Authority.of(caller, nonce))
             return Accepted()
+        body = b""  # it may be large, and the call may take long
         if isinstance(message, Notification):
             await self._take_notification(message, session, caller)
             return Accepted()

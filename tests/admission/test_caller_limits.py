@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.admission.bodies import BodyBudget
 from gateway.admission.caller_limits import CallerLimits
 from gateway.errors import RateLimited, TooManyStreams
 from gateway.sealing.principal import Principal
@@ -14,7 +15,7 @@ ALICE = Principal("https://issuer.example", "alice", "app")
 
 @pytest.fixture
 def limits() -> CallerLimits:
-    return CallerLimits(Rate(1, 3600, 1), streams=1, clock=lambda: 0.0)
+    return CallerLimits(Rate(1, 3600, 1), streams=1, clock=lambda: 0.0, bodies=BodyBudget(4096, 1024))
 
 
 SAME = {
@@ -58,6 +59,6 @@ def test_these_count_as_different_callers(limits: CallerLimits, pair: Pair) -> N
 
 
 def test_without_a_rate_any_number_passes() -> None:
-    limits = CallerLimits(None, streams=1, clock=lambda: 0.0)
+    limits = CallerLimits(None, streams=1, clock=lambda: 0.0, bodies=BodyBudget(4096, 1024))
     for _ in range(1000):
         limits.admit(ALICE, "192.0.2.1")

@@ -488,3 +488,106 @@ async def test_a_caller_whose_request_is_gone_as_its_turn_comes_loses_nobody_a_p
     await let_run()
     assert next_in_line.done()
     assert not next_in_line.cancelled()
+
+
+def fallen_limit(load: InFlight, limit: AdaptiveLimit, value: int, *, of: int) -> list[InFlightVisit]:
+    """Let one caller run more requests than the limit allows afterwards, and return them."""
+    limit.value = of
+    running = []
+    for _ in range(of):
+        visit = arrive_as(load, "greedy")
+        assert visit is not None
+        assert visit.enter("greedy", goes_on=False) is None
+        running.append(visit)
+    limit.value = value
+    return running
+
+
+async def served(load: InFlight, caller: str) -> bool:
+    """Return whether a request of a caller is served at once."""
+    try:
+        line = await line_up_as(load, caller)
+    except Overloaded:
+        return False
+    await let_run()
+    if not line.done():
+        line.cancel()
+    return not line.cancelled()
+
+
+@pytest.mark.parametrize("value", [4, 13, 40])
+async def test_a_limit_that_has_fallen_leaves_places_in_reserve_to_others(clock: Clock, value: int) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    running = fallen_limit(load, limit, value, of=60)
+    greedy = await fill_as(load, "greedy")
+    assert not any(line.done() for line in greedy)
+    reserve = max(4, value // 8)
+    held = []
+    for number in range(reserve):
+        visit = arrive_as(load, "other")
+        assert visit is not None, number
+        waiting = visit.enter("other", goes_on=False)
+        assert waiting is not None
+        await asyncio.wait_for(waiting, 1)
+        held.append(visit)
+        if len(held) >= max(1, value // 2):
+            break
+    held[0].leave()
+    assert await served(load, "third")
+    for visit in (*held[1:], *running):
+        visit.leave()
+    await let_run()
+    for line in greedy:
+        assert line.done()
+
+
+async def test_a_caller_with_its_share_uses_no_place_in_reserve(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    fallen_limit(load, limit, 13, of=60)
+    greedy = await fill_as(load, "greedy")
+    await let_run()
+    assert not any(line.done() for line in greedy)
+    for line in greedy:
+        line.cancel()
+
+
+async def test_others_are_served_although_a_caller_has_more_waiting_than_there_is_room_for_now(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    limit.value = 60
+    for _ in range(60):
+        visit = arrive_as(load, "greedy")
+        assert visit is not None
+        assert visit.enter("greedy", goes_on=False) is None
+    greedy = await fill_as(load, "greedy")
+    assert len(greedy) > 4
+    limit.value = 4
+    assert [await served(load, f"other{number}") for number in range(4)] == [True] * 4
+    assert not await served(load, "one too many")
+    for line in greedy:
+        line.cancel()
+
+
+async def test_a_fixed_limit_is_never_exceeded(clock: Clock) -> None:
+    load = InFlight(FixedLimit(8), TARGET, clock)
+    for _ in range(8):
+        enter(load)
+    lines = [await line_up_as(load, f"caller{number}") for number in range(4)]
+    assert load.arrive() is None
+    assert not any(line.done() for line in lines)
+    for line in lines:
+        line.cancel()
+
+
+async def test_requests_that_only_wait_do_not_hold_a_limit_that_has_fallen(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    fallen_limit(load, limit, 13, of=60)
+    assert await served(load, "other")
+    clock.now += LONGEST_WINDOW_SECONDS
+    visit = arrive_as(load, "other")  # nothing has waited for the event loop since
+    assert visit is not None
+    assert load.limit > 60
+    assert visit.enter("other", goes_on=False) is None

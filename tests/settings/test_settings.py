@@ -96,10 +96,13 @@ EXAMPLES = {
     "GATEWAY_TOKEN_EXCHANGE_CLIENT_SECRET": Example(None, "hunter2", SecretStr("hunter2"), None),
     "GATEWAY_LEG_SECONDS": Example(60.0, "1.5", 1.5, "nan"),
     "GATEWAY_MAX_BODY_BYTES": Example(1048576, "4096", 4096, "9" * 5000),
+    "GATEWAY_MAX_UNANSWERED_BYTES": Example(67108864, "1048576", 1_048_576, "1048575"),
     "GATEWAY_MAX_HEADER_BYTES": Example(32768, "8192", 8192, "1023"),
     "GATEWAY_MAX_HEADERS": Example(100, "50", 50, "15"),
     "GATEWAY_MAX_JSON_DEPTH": Example(100, "20", 20, "201"),
+    "GATEWAY_MAX_JSON_VALUES": Example(150_000, "1000", 1000, "999"),
     "GATEWAY_MAX_ANSWERS": Example(100, "10", 10, "0"),
+    "GATEWAY_MAX_RESULT_BYTES": Example(16777216, "1048576", 1_048_576, "16 MiB"),
     "GATEWAY_RATE_LIMIT": Example(
         None, " 100/S burst 200 ", {"requests": 100, "seconds": 1, "burst": 200}, "100 per second"
     ),

@@ -139,6 +139,14 @@ async def test_each_leg_goes_to_the_other_replica_and_repeats_the_arguments(user
     assert [call.arguments for call in upstream.of("two_rounds")] == [{"kept": [1.5, None, "ü"]}] * 3
 
 
+@every_wire
+async def test_each_round_repeats_the_arguments(site: Site, upstream: Recording, principal: str, wire: str) -> None:
+    kept = [1.5, None, "ü", {"deep": [1e300, 2**70]}]
+    async with speaking(wire, site, principal) as call:
+        assert (await said(call, "rec__two_rounds", ANSWERS, kept=kept))["second"] == RED
+    assert [call.arguments for call in upstream.of("two_rounds")] == [{"kept": kept}] * 3
+
+
 async def test_a_leg_that_is_sent_again_sends_its_round_again_and_nothing_else(user: User, upstream: Recording) -> None:
     params = call_params("rec__two_rounds")
     first = await user.send("tools/call", params)

@@ -7,6 +7,7 @@ servers write as escapes, are replaced first, since their text is for people.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -128,7 +129,7 @@ def _decode(body: bytes, max_depth: int) -> Any:
     if containers(body, MAX_CONTAINERS) > MAX_CONTAINERS:
         raise Malformed(f"the message has more than {MAX_CONTAINERS} arrays and objects")
     try:
-        return decode(replace_surrogates(body), max_depth)
+        return decode(replace_surrogates(body), max_depth, sys.maxsize)
     except ParseError as error:
         raise Malformed(error.message[:1].lower() + error.message[1:]) from None
 

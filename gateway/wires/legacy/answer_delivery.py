@@ -39,6 +39,7 @@ class Deliveries:
         hops: sends answers to other replicas, and receives theirs.
         broadcasts: report answers that are not delivered, and receive such reports.
         max_json_depth: how deep the body of a client's response may nest.
+        max_json_values: how many values it may have.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Deliveries:
         broadcasts: Broadcasts,
         *,
         max_json_depth: int,
+        max_json_values: int,
     ) -> None:
         self._waiting = waiting
         self._replica = replica
@@ -57,6 +59,7 @@ class Deliveries:
         self._hops = hops
         self._broadcasts = broadcasts
         self._max_json_depth = max_json_depth
+        self._max_json_values = max_json_values
         hops.handle(ANSWER, self._take)
         broadcasts.forward_to(UNDELIVERED, self._take_report)
 
@@ -120,7 +123,7 @@ class Deliveries:
 
     def _read(self, body: bytes) -> Response | None:
         try:
-            message = parse_message(decode(body, self._max_json_depth))
+            message = parse_message(decode(body, self._max_json_depth, self._max_json_values))
         except RpcError:
             return None
         return message if isinstance(message, Response) else None

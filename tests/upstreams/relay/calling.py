@@ -187,7 +187,7 @@ class Call:
         keeper = self.keeper if self.in_task else None
         relaying = RelayLeg(leg, answers or {}, notices=self.notes, keeper=keeper, may_shed=may_shed)
         try:
-            function = (on or self.served).bind_relay(self.target, self.arguments, self.requester, journal)
+            function = (on or self.served).bind_relay(self.target, dict(self.arguments), self.requester, journal)
         except Exception as error:  # noqa: BLE001 - as the runner does
             return Failed(error)
         outcome = await run_leg(lambda _: function(relaying), leg, limited=False)

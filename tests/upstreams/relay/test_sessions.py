@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway.errors import CannotContinue
+from gateway.protocol.strict_json import decode, encode
 from gateway.sealing.principal import Principal
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.sessions import REMEMBERED_SECONDS, NeedSessions, is_error_of_session, is_result_of_session
@@ -71,7 +72,7 @@ class Quoting:
         self.text = ""
 
     async def request(self, method: str, params: dict[str, Any], **_options: Any) -> dict[str, Any]:
-        return failed(f"No such user: {self.text or params['arguments']['user']}")
+        return failed(f"No such user: {self.text or decode(encode(params))['arguments']['user']}")
 
 
 async def test_a_caller_whose_words_an_upstream_repeats_takes_no_tool_away() -> None:
@@ -111,11 +112,12 @@ class Speaking:
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": "2026-07-28",
+            "content-type": "application/json",
             "mcp-method": method,
             "mcp-name": params["name"],
         }
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-        answer = (await self.http.post("/mcp", json=body, headers=headers)).json()
+        answer = (await self.http.post("/mcp", content=encode(body), headers=headers)).json()
         if "error" in answer:
             raise UpstreamError("up", answer["error"]["code"], answer["error"]["message"], answer["error"].get("data"))
         result = answer["result"]

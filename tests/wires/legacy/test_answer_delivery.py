@@ -139,7 +139,9 @@ class Process:
             max_bytes=100_000,
         )
         self.broadcasts = Reports(self.hops, [], telemetry)
-        self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, self.broadcasts, max_json_depth=20)
+        self._deliveries = Deliveries(
+            self.waiting, replica, addresses, self.hops, self.broadcasts, max_json_depth=20, max_json_values=1000
+        )
         network.takes[replica.url] = self.hops.take
 
     def report(self, report: str) -> None:

@@ -1,0 +1,93 @@
+"""Reads bodies that are large or still arriving, within the limits of this replica and of their callers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.admission.bodies import HeldBody
+from gateway.errors import HttpRefusal, TooManyBodyBytes
+from gateway.protocol.headers import Headers
+from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX
+from gateway.web.exchange import BodyTooLarge, Exchange
+
+SMALL_BYTES: Final = 4096
+"""Bodies up to this size do not count in the budget of bytes: almost all are smaller, and counting takes time."""
+
+QUICK_BYTES: Final = 65536
+"""Bodies up to this size are decoded at once. They are read although their caller has its share, where they may be
+messages that are never refused."""
+
+NEVER_REFUSED: Final = (
+    NOTIFICATION_PREFIX.encode(),
+    *(name.encode() for name, method in METHODS.items() if method.never_refused and not method.is_notification),
+)
+"""The prefixes of methods that are never refused because of load. They include all notifications."""
+
+
+class BodyReader:
+    """Reads bodies.
+
+    Args:
+        max_bytes: the largest body. A larger one is refused while it arrives.
+
+    Attributes:
+        large_from: larger bodies are large.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.large_from = min(SMALL_BYTES, max_bytes)
+        self._max_bytes = max_bytes
+
+    async def read(
+        self, exchange: Exchange, headers: Headers, whole: bytes | None, held: HeldBody, method: bytes
+    ) -> tuple[bytes, bool]:
+        """Return a body, and whether it must be refused if it turns out to be a request.
+
+        Args:
+            exchange: the request.
+            headers: its headers.
+            whole: the body if it has arrived, or None.
+            held: counts its bytes: all at once where their number is declared, else as they arrive.
+            method: the method that the headers name, or b"".
+
+        Raises:
+            TooManyBodyBytes: the caller has its share. At most a part of the body was read.
+            HttpRefusal: the body is too large.
+        """
+        size = self._size_of(headers, whole)
+        must_be_refused = False
+        if size is not None and size > SMALL_BYTES:
+            try:
+                held.grow(size)
+            except TooManyBodyBytes:
+                # On the handshake wires, only the body tells whether a message may be refused.
+                if size > QUICK_BYTES or (method and not method.startswith(NEVER_REFUSED)):
+                    raise
+                must_be_refused = not method
+        if whole is not None:
+            return whole, must_be_refused
+        try:
+            return await exchange.read_body(self._max_bytes, held.grow if size is None else None), must_be_refused
+        except BodyTooLarge:
+            raise self._too_large() from None
+
+    def _size_of(self, headers: Headers, whole: bytes | None) -> int | None:
+        """Return the size of a body, or None if nobody knows it yet.
+
+        Raises:
+            HttpRefusal: it is larger than a body may be.
+        """
+        size: int | None = None
+        declared = headers.get(b"content-length")
+        if whole is not None:
+            size = len(whole)
+        elif declared is not None and declared.isdecimal():  # otherwise the server has refused it
+            digits = declared.lstrip("0")
+            size = self._max_bytes + 1 if len(digits) > len(str(self._max_bytes)) else int(digits or "0")
+        if size is not None and size > self._max_bytes:
+            raise self._too_large()
+        return size
+
+    def _too_large(self) -> HttpRefusal:
+        # The rest of the body is not read, so the connection cannot be reused.
+        return HttpRefusal(413, f"The body is larger than {self._max_bytes} bytes", [("connection", "close")])

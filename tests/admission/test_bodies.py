@@ -1,0 +1,72 @@
+"""How many bytes of bodies callers may hold: each a quarter, and no more than it leaves free."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.admission.bodies import BodyBudget
+from gateway.errors import TooManyBodyBytes
+
+TOTAL, LARGEST = 6400, 100
+
+
+def test_a_caller_holds_a_quarter_and_the_bytes_of_a_body_that_has_ended_are_free_again() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):
+            stack.enter_context(budget.hold("greedy")).grow(LARGEST)
+        with budget.hold("greedy") as body, pytest.raises(TooManyBodyBytes):
+            body.grow(1)
+        with budget.hold("other") as body:
+            body.grow(LARGEST)
+            assert budget.held_bytes == 17 * LARGEST
+    assert budget.held_bytes == 0
+    assert len(budget) == 0
+
+
+def test_a_body_counts_as_it_grows_and_a_refused_part_does_not() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    with budget.hold("slow") as body:
+        for _ in range(16):
+            body.grow(LARGEST)
+        with pytest.raises(TooManyBodyBytes):
+            body.grow(LARGEST)
+        assert budget.held_bytes == 16 * LARGEST
+    assert budget.held_bytes == 0
+
+
+def test_a_few_callers_leave_room_for_the_next_one() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    bodies = []
+    for caller in range(5):
+        with contextlib.suppress(TooManyBodyBytes):
+            while True:
+                body = budget.hold(caller)
+                body.grow(LARGEST)
+                bodies.append(body)
+    budget.hold("next").grow(LARGEST)
+    assert budget.held_bytes < TOTAL
+
+
+def test_the_largest_body_always_fits() -> None:
+    BodyBudget(1, LARGEST).hold("alone").grow(LARGEST)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, LARGEST)), max_size=400))
+def test_whatever_callers_send_the_budget_is_kept_and_nothing_stays(sent: list[tuple[int, int]]) -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    held = dict.fromkeys(range(6), 0)
+    with contextlib.ExitStack() as stack:
+        for caller, size in sent:
+            body = stack.enter_context(budget.hold(caller))
+            with contextlib.suppress(TooManyBodyBytes):
+                body.grow(size)
+                held[caller] += size
+        assert max(held.values()) <= TOTAL // 4
+        assert budget.held_bytes == sum(held.values()) <= TOTAL
+        assert len(budget) == sum(size > 0 for size in held.values())
+    assert budget.held_bytes == len(budget) == 0

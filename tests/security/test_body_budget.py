@@ -1,0 +1,76 @@
+"""A caller with very many large requests uses up neither the memory nor the time of a replica."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadtest.cluster import Replica, wait_until
+from tests.integration.fleet import Fleet
+from tests.security.costs import Sent, call
+from tests.security.crowd import AUDIENCE, SECRET, Storm, holding_upstream, p99, peak_bytes, times_of
+from tests.security.hostile_bodies import KINDS, TEXT
+
+SIZE = 2**20 - 1024
+MAX_PEAK_BYTES = 512 * 2**20
+MOST_TIMES = 10
+"""The 99th percentile beside hostile JSON may be so many times that beside the same bytes of text."""
+
+LONGEST_SECONDS = 5.0
+"""Five times what it may take on a machine with nothing else to do."""
+
+FEW = pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.repeats)])
+TOOLS = {"own": "hold", "upstream": "up__hold"}
+DEAREST = ("rows of objects", "objects 90 deep", "names of fractions")
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Replica]:
+    with holding_upstream() as upstream:
+        entry = {"type": "http", "url": upstream.url, "gateway": {"prefix": "up"}}
+        file = tmp_path / "upstreams.json"
+        file.write_text(json.dumps({"mcpServers": {"up": entry}}))
+        environ = {
+            "GATEWAY_TOOLS": "tests.security.crowd",
+            "GATEWAY_UPSTREAMS": str(file),
+            "GATEWAY_AUDIENCE": AUDIENCE,
+            "GATEWAY_AUTH": "jwt",
+            "GATEWAY_JWT_SECRET": SECRET,
+        }
+        with Fleet(tmp_path / "fleet", environ, names=["r1"]) as fleet:
+            wait_until(lambda: fleet["r1"].metric("gateway_upstream_entries", upstream="up") > 0, "the upstream's list")
+            yield fleet["r1"]
+
+
+def sent(tool: str, value: str) -> Sent:
+    return call(tool, f'{{"value":{value}}}')
+
+
+def beside(replica: Replica, request: Sent, count: int) -> float:
+    """Return the 99th percentile of another caller's times while one sends so many requests; nothing of it fails."""
+    storm = Storm(replica, "greedy")
+    with storm.raging(request, count) as ended:
+        times, statuses = times_of(replica, "benign", ended)
+    assert set(statuses) == {200}
+    assert storm.statuses.keys() <= {200, 503}
+    assert storm.statuses[200] > 0
+    assert storm.statuses[503] > 0  # the rest of its share is for others
+    return p99(times)
+
+
+@FEW
+@pytest.mark.parametrize("where", TOOLS)
+@pytest.mark.timeout(300)
+def test_hostile_json_of_one_caller_takes_little_memory_and_others_hardly_notice(
+    replica: Replica, where: str, count: int
+) -> None:
+    tool = TOOLS[where]
+    by_text = max(beside(replica, sent(tool, TEXT.filled(SIZE)), count) for _ in range(2))
+    for name in DEAREST:
+        by_json = beside(replica, sent(tool, KINDS[name].filled(SIZE)), count)
+        assert by_json < MOST_TIMES * by_text, name
+        assert by_json < LONGEST_SECONDS, name
+        assert peak_bytes(replica) < MAX_PEAK_BYTES, name

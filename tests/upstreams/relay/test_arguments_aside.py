@@ -1,0 +1,78 @@
+"""While an upstream works, the arguments of a call are kept only as JSON; they come back if the call goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.authoring.relayed import Requester
+from gateway.engine.driver import run_leg
+from gateway.engine.journal import Journal
+from gateway.engine.leg import Leg
+from gateway.engine.outcomes import Completed, InputRequired, Outcome
+from gateway.engine.relaying import RelayLeg
+from tests.upstreams.relay.calling import Call, replica_of, text_of
+
+NESTED = {"rows": [[1, 2.5, 1e300, 2**70], {"name": "ä", "none": None}], "empty": {}}
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}},
+}
+
+
+class Answering:
+    """A client whose upstream answers with these results, and notes what it is sent."""
+
+    def __init__(self, *results: dict[str, Any]) -> None:
+        self._results = list(results)
+        self.arguments: dict[str, Any] = {}
+        self.sent: list[Any] = []
+        self.seen: list[dict[str, Any]] = []
+
+    async def request(self, method: str, params: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self.seen.append(dict(self.arguments))
+        self.sent.append(msgspec.json.decode(msgspec.json.encode(params))["arguments"])
+        return self._results.pop(0)
+
+
+ASKING = {"resultType": "input_required", "inputRequests": {"who": QUESTION}, "requestState": "1"}
+BARE = {"resultType": "input_required", "requestState": "1"}
+DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
+
+
+async def leg(client: Answering, call: Call) -> tuple[Outcome, RelayLeg]:
+    client.arguments = {**NESTED}
+    journal = Journal.begin(now_ms=1_000, flow_max_ms=60_000, random_bytes=bytes)
+    running = Leg(journal, {}, call.host, supports=lambda _: True)
+    relaying = RelayLeg(running, {})
+    function = call.served.bind_relay(call.target, client.arguments, Requester(), journal)
+    return await run_leg(lambda _: function(relaying), running, limited=False), relaying
+
+
+async def test_the_arguments_are_empty_while_the_upstream_works_and_reach_it_as_they_are() -> None:
+    client = Answering(BARE, DONE)
+    async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
+        outcome, _ = await leg(client, Call(replica.tool("find")))
+    assert isinstance(outcome, Completed)
+    assert client.seen == [{}, {}]
+    assert client.sent == [msgspec.json.decode(msgspec.json.encode(NESTED))] * 2
+
+
+async def test_they_come_back_as_they_were() -> None:
+    client = Answering(ASKING)
+    async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
+        outcome, relaying = await leg(client, Call(replica.tool("find")))
+    assert isinstance(outcome, InputRequired)
+    assert relaying.restore_arguments is not None
+    relaying.restore_arguments()
+    assert client.arguments == NESTED
+
+
+async def test_a_call_with_arguments_goes_on_after_a_question() -> None:
+    client = Answering(ASKING, DONE)
+    async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
+        call = Call(replica.tool("find"), dict(NESTED))
+        (key,) = await call.asked()
+        assert text_of(await call.result({key: {"result": {"action": "accept", "content": {}}}})) == "done"
+    assert client.sent[0] == client.sent[1]

@@ -1,0 +1,37 @@
+"""A tool that waits until its test lets it go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway import tool
+
+
+class Gate:
+    """What calls wait for, and whether one does."""
+
+    def clear(self) -> None:
+        self.held, self._open = asyncio.Event(), asyncio.Event()
+
+    def set(self) -> None:
+        self._open.set()
+
+    async def wait(self) -> None:
+        self.held.set()
+        await self._open.wait()
+
+
+GATE = Gate()
+
+
+@tool
+async def hold() -> str:
+    """Wait."""
+    await GATE.wait()
+    return "held"
+
+
+@tool
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
