@@ -130,6 +130,7 @@ class Balancer(LoggedProcess):
 
     def wait_down(self, *names: str) -> None:
         """Wait until it sends no request to these replicas."""
+
         def are_down() -> bool:
             rows = self._rows()
             return not any(_is_up(row) for name in names for row in rows[self._places[name]])
