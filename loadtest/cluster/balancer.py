@@ -21,7 +21,8 @@ SHIPPED = REPOSITORY / "deploy" / "haproxy.cfg"
 BACKENDS = ("replicas", "repeatable")
 """Each has the same replicas, at the same places."""
 EVERYTHING = "*\n"
-"""What `gateway upstreams --haproxy` writes where there are no upstreams."""
+"""The list of a deployment without upstreams."""
+NOTHING = ""
 NOWHERE = f"{HOST}:1"
 
 

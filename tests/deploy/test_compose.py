@@ -40,7 +40,7 @@ from tests.deploy.files import (
 )
 
 SERVICES: dict[str, dict[str, Any]] = compose()["services"]
-OURS = ("gateway", "worker", "secrets")
+OURS = ("gateway", "worker", "secrets", "own")
 MAKE_SECRETS = DEPLOY / "make_secrets.py"
 
 
@@ -49,7 +49,7 @@ def test_it_keeps_to_the_compose_specification() -> None:
 
 
 def test_there_are_three_replicas_two_workers_and_what_they_need() -> None:
-    assert set(SERVICES) == {"haproxy", "gateway", "worker", "secrets", "redis", "prometheus", "grafana"}
+    assert set(SERVICES) == {"haproxy", "gateway", "worker", "secrets", "own", "redis", "prometheus", "grafana"}
     replicas = {name: found["deploy"]["replicas"] for name, found in SERVICES.items() if "deploy" in found}
     assert replicas == {"gateway": 3, "worker": 2}
 
@@ -94,7 +94,7 @@ def test_every_file_that_is_mounted_is_there_and_every_volume_declared(name: str
             assert source in compose()["volumes"]
 
 
-@pytest.mark.parametrize("name", [name for name in SERVICES if name not in {"gateway", "secrets"}])
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in {"gateway", "secrets", "own"}])
 def test_every_service_says_whether_it_is_well(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
 
@@ -196,7 +196,8 @@ def test_only_its_clients_can_reach_redis() -> None:
 def test_replicas_and_workers_are_reached_by_those_who_must_reach_them() -> None:
     for name in ("gateway", "worker"):
         assert SERVICES[name]["networks"] == ["default", "store"]
-    for name in ("haproxy", "prometheus", "grafana"):
+    assert list(SERVICES["haproxy"]["networks"]) == ["default"]
+    for name in ("prometheus", "grafana"):
         assert "networks" not in SERVICES[name]
 
 
@@ -204,10 +205,31 @@ def test_a_replica_is_known_to_the_others_by_its_own_name_and_believes_the_balan
     environ = service("gateway")["environment"]
     assert environ["GATEWAY_REPLICA_URL"] == "http://{hostname}:8080"
     assert environ["GATEWAY_PEERS"] == "http://gateway:8080", "the name of the service, which is that of all"
-    trusted = [ipaddress.ip_network(network) for network in environ["GATEWAY_TRUSTED_PROXIES"].split(",")]
-    docker = ipaddress.ip_network("172.16.0.0/12")
-    assert docker in trusted
-    assert all(network.is_private for network in trusted)
+    balancer = SERVICES["haproxy"]["networks"]["default"]["ipv4_address"]
+    assert environ["GATEWAY_TRUSTED_PROXIES"] == balancer
+    (pool,) = compose()["networks"]["default"]["ipam"]["config"]
+    assert ipaddress.ip_address(balancer) in ipaddress.ip_network(pool["subnet"])
+    assert ipaddress.ip_address(balancer) not in ipaddress.ip_network(pool["ip_range"]), (
+        "Docker gives it to nobody else"
+    )
+    assert ipaddress.IPv4Network(pool["ip_range"]).subnet_of(ipaddress.IPv4Network(pool["subnet"]))
+
+
+def test_haproxy_gets_the_list_of_what_it_may_repeat_before_it_starts(tmp_path: Path) -> None:
+    own, haproxy = SERVICES["own"], SERVICES["haproxy"]
+    file = haproxy["environment"]["GATEWAY_BALANCER_OWN"]
+    shell, option, script = own["entrypoint"]
+    assert script == f"gateway upstreams --haproxy > {file}"
+    assert "own:/own" in own["volumes"]
+    assert "own:/own:ro" in haproxy["volumes"]
+    assert haproxy["depends_on"]["own"] == {"condition": "service_completed_successfully", "restart": True}
+    assert own["environment"] == SERVICES["worker"]["environment"], "it knows of the same tools and upstreams"
+    checked(sys.executable, str(MAKE_SECRETS), str(tmp_path))
+    environ = {name: text.replace("/secrets/", f"{tmp_path}/") for name, text in own["environment"].items()}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = [shell, option, script.replace(file, f"{tmp_path}/own.lst")]
+    subprocess.run(command, env={**clean_environment(environ), "PATH": path}, check=True)
+    assert (tmp_path / "own.lst").read_text().splitlines()[1:] == ["*"], "there are no upstreams"
 
 
 TOOLS_OF: Final = {
@@ -246,11 +268,13 @@ def test_nothing_starts_before_its_secrets_are_made() -> None:
     assert SERVICES["secrets"]["restart"] == "no"
 
 
-def test_haproxy_takes_its_configuration_with_just_this_environment() -> None:
-    environ = SERVICES["haproxy"]["environment"]
+def test_haproxy_takes_its_configuration_with_just_this_environment(tmp_path: Path) -> None:
+    environ: dict[str, str] = dict(SERVICES["haproxy"]["environment"])
     config = HAPROXY.read_text()
     assert all(variable in config for variable in environ)
     command = [find_program("haproxy", package="haproxy"), "-c", "-q", "-f", str(HAPROXY)]
+    (tmp_path / "own.lst").write_text("*\n")
+    environ["GATEWAY_BALANCER_OWN"] = str(tmp_path / "own.lst")
     done = subprocess.run(command, env=clean_environment(environ), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
