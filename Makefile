@@ -106,6 +106,8 @@ playground: $(STAMP) $(BROWSER_STAMP) ## Drive the playground in Chromium (PLAYG
 chaos: $(STAMP) ## Break processes, networks, disks and clocks on purpose (CHAOS="-k replica")
 	@$(need_redis)
 	@$(need_haproxy)
+	@$(need_nginx)
+	@$(need_caddy)
 	@$(need_faketime)
 	@$(RUN) tests.chaos.run -n 2 $(CHAOS)
 

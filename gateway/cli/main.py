@@ -270,7 +270,14 @@ def _add_upstreams(commands: _Commands) -> None:
         description="Connect to each upstream of GATEWAY_UPSTREAMS, and list its tools, prompts and resources.",
         epilog="Exit codes: 0 all of them answer, 1 one does not, 2 the file is wrong. See docs/run/upstreams.md.",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument(
+        "--haproxy",
+        action="store_true",
+        help="print the requests that no upstream receives, for deploy/haproxy.cfg; no upstream is asked",
+    )
+    _add_tools_option(parser)
     _add_upstreams_option(parser)
     parser.set_defaults(run=_upstreams)
     actions = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -565,6 +572,11 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _upstreams(arguments: argparse.Namespace) -> int:
+    if arguments.haproxy:
+        from gateway.cli import own_requests
+
+        print(own_requests.show(_modules(arguments), arguments.upstreams))
+        return 0
     from gateway.cli.upstreams import show
 
     text, code = show(_settings_of_upstreams(arguments), as_json=arguments.json)

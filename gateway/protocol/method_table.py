@@ -29,6 +29,7 @@ class Method:
         versions: the protocol versions that have the method.
         target: the parameter that names what the request is about, or "".
         runs_function: whether an author's function answers it, so that each request is a leg of a call.
+        relayed: whether an upstream may receive it and act, so that no balancer may repeat it.
         never_refused: whether it is served under any load. A client that gets 503 here would try an older version.
         waits_elsewhere: whether it only waits for the store or for news, and so takes no place among the requests
             that compute.
@@ -40,6 +41,7 @@ class Method:
     versions: tuple[str, ...]
     target: str = ""
     runs_function: bool = False
+    relayed: bool = False
     never_refused: bool = False
     waits_elsewhere: bool = False
     needs_tasks: bool = False
@@ -52,7 +54,7 @@ class Method:
 
 
 def _call(name: str, target: str) -> Method:
-    return Method(name, _EVERYWHERE, target, runs_function=True)
+    return Method(name, _EVERYWHERE, target, runs_function=True, relayed=True)
 
 
 def _task(name: str, *versions: str, target: str = "taskId", needs_identity: tuple[str, ...] = ()) -> Method:
@@ -80,7 +82,7 @@ METHODS: Final[Mapping[str, Method]] = {
         _call("resources/read", "uri"),
         Method("resources/subscribe", _SESSIONS, "uri"),
         Method("resources/unsubscribe", _SESSIONS, "uri"),
-        Method("completion/complete", _EVERYWHERE),
+        Method("completion/complete", _EVERYWHERE, relayed=True),
         Method("logging/setLevel", _SESSIONS),
         Method("subscriptions/listen", (RELEASED,), waits_elsewhere=True),
         _task("tasks/get", RELEASED, LEGACY, DRAFT),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from loadtest.cluster.balancer import Balancer
+from loadtest.cluster.balancer import EVERYTHING, NOTHING, Balancer
 from loadtest.cluster.common import HOST, LoggedProcess, new_key
 from loadtest.cluster.processes import Replica, Worker
 from loadtest.cluster.redis_server import RedisServer
@@ -52,7 +52,8 @@ class Cluster:
         self.directory = directory
         self.module = module
         self.redis = RedisServer(directory) if redis else None
-        self.balancer = Balancer(directory) if balancer else None
+        repeatable = NOTHING if "GATEWAY_UPSTREAMS" in (environ or {}) else EVERYTHING
+        self.balancer = Balancer(directory, own=repeatable) if balancer else None
         self.environ = {
             "GATEWAY_TOOLS": "gateway.demo",
             "GATEWAY_SEAL_KEYS": new_key(),

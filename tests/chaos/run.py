@@ -51,6 +51,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "the server, or a replica and a worker, are paused for 3 and for 35 seconds, and continue": (
         "tests/chaos/test_standstills.py",
     ),
+    "a replica is killed or frozen while an upstream works on its calls": ("tests/chaos/test_lost_replicas.py",),
     "a replica is frozen for good": ("tests/chaos/test_frozen_replicas.py",),
     "the disk of a log is full, its reader is dead, or nobody reads it": (
         "tests/integration/test_log_faults.py",

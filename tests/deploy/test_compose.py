@@ -40,7 +40,7 @@ from tests.deploy.files import (
 )
 
 SERVICES: dict[str, dict[str, Any]] = compose()["services"]
-OURS = ("gateway", "worker", "secrets")
+OURS = ("gateway", "worker", "secrets", "own")
 MAKE_SECRETS = DEPLOY / "make_secrets.py"
 
 
@@ -49,7 +49,7 @@ def test_it_keeps_to_the_compose_specification() -> None:
 
 
 def test_there_are_three_replicas_two_workers_and_what_they_need() -> None:
-    assert set(SERVICES) == {"haproxy", "gateway", "worker", "secrets", "redis", "prometheus", "grafana"}
+    assert set(SERVICES) == {"haproxy", "gateway", "worker", "secrets", "own", "redis", "prometheus", "grafana"}
     replicas = {name: found["deploy"]["replicas"] for name, found in SERVICES.items() if "deploy" in found}
     assert replicas == {"gateway": 3, "worker": 2}
 
@@ -94,7 +94,7 @@ def test_every_file_that_is_mounted_is_there_and_every_volume_declared(name: str
             assert source in compose()["volumes"]
 
 
-@pytest.mark.parametrize("name", [name for name in SERVICES if name not in {"gateway", "secrets"}])
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in {"gateway", "secrets", "own"}])
 def test_every_service_says_whether_it_is_well(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
 
@@ -214,6 +214,23 @@ def test_a_replica_is_known_to_the_others_by_its_own_name_and_believes_the_balan
     assert ipaddress.ip_address(str(_by_default(balancer).network_address)) in set(subnet.hosts()) - set(others)
 
 
+def test_haproxy_gets_the_list_of_what_it_may_repeat_before_it_starts(tmp_path: Path) -> None:
+    own, haproxy = SERVICES["own"], SERVICES["haproxy"]
+    file = haproxy["environment"]["GATEWAY_BALANCER_OWN"]
+    shell, option, script = own["entrypoint"]
+    assert script == f"gateway upstreams --haproxy > {file}"
+    assert "own:/own" in own["volumes"]
+    assert "own:/own:ro" in haproxy["volumes"]
+    assert haproxy["depends_on"]["own"] == {"condition": "service_completed_successfully", "restart": True}
+    assert own["environment"] == SERVICES["worker"]["environment"], "it knows of the same tools and upstreams"
+    checked(sys.executable, str(MAKE_SECRETS), str(tmp_path))
+    environ = {name: text.replace("/secrets/", f"{tmp_path}/") for name, text in own["environment"].items()}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = [shell, option, script.replace(file, f"{tmp_path}/own.lst")]
+    subprocess.run(command, env={**clean_environment(environ), "PATH": path}, check=True)
+    assert (tmp_path / "own.lst").read_text().splitlines()[1:] == ["*"], "there are no upstreams"
+
+
 def _by_default(text: str) -> ipaddress.IPv4Network:
     """Return a network or an address as it is if nobody sets `SUBNET`."""
     return ipaddress.IPv4Network(re.sub(r"\$\{SUBNET:-([\d.]+)\}", r"\1", text))
@@ -255,11 +272,13 @@ def test_nothing_starts_before_its_secrets_are_made() -> None:
     assert SERVICES["secrets"]["restart"] == "no"
 
 
-def test_haproxy_takes_its_configuration_with_just_this_environment() -> None:
-    environ = SERVICES["haproxy"]["environment"]
+def test_haproxy_takes_its_configuration_with_just_this_environment(tmp_path: Path) -> None:
+    environ: dict[str, str] = dict(SERVICES["haproxy"]["environment"])
     config = HAPROXY.read_text()
     assert all(variable in config for variable in environ)
     command = [find_program("haproxy", package="haproxy"), "-c", "-q", "-f", str(HAPROXY)]
+    (tmp_path / "own.lst").write_text("*\n")
+    environ["GATEWAY_BALANCER_OWN"] = str(tmp_path / "own.lst")
     done = subprocess.run(command, env=clean_environment(environ), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

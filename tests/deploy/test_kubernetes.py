@@ -342,7 +342,7 @@ def test_the_ingress_does_what_our_own_balancer_does(texts: dict[str, str]) -> N
     shipped = {" ".join(line.split()) for line in HAPROXY.read_text().splitlines()}
     snippet = ingress["metadata"]["annotations"]["haproxy.org/backend-config-snippet"].splitlines()
     assert set(snippet) <= shipped
-    assert "retry-on conn-failure empty-response 503" in snippet
+    assert "retry-on conn-failure 503" in snippet
     assert "http-request deny deny_status 404 if { path,url_dec -m sub /_gateway/ }" in snippet
     assert f"timeout server {ingress['metadata']['annotations']['haproxy.org/timeout-server']}" in shipped
 

@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
+from gateway.protocol.method_table import METHODS
 from gateway.settings.model import Settings
 from tests.deploy.files import DEPLOY
-from tests.docs.markdown import section_of
+from tests.docs.markdown import rows_of, section_of
 
 HAPROXY: Final = (DEPLOY / "haproxy.cfg").read_text()
 NGINX: Final = (DEPLOY / "nginx.conf").read_text()
@@ -75,3 +76,23 @@ def test_the_page_has_a_section_for_each_proxy_and_numbers_that_are_true() -> No
 def test_a_lost_reply_is_waited_for_as_long_as_the_page_says() -> None:
     (told,) = re.findall(r"after at most (\d+) s \|", section_of("docs/run/failures.md", "Replicas"))
     assert int(told) == value(HAPROXY, "timeout server")
+
+
+def test_haproxy_repeats_every_method_on_which_no_upstream_acts_except_streams_and_the_page_says_so() -> None:
+    found = {
+        method for line in re.findall(r"acl own var\(txn\.method\) -m str (.+)", HAPROXY) for method in line.split()
+    }
+    assert found == {name for name, method in METHODS.items() if not method.relayed} - {"subscriptions/listen"}
+    _, _, text = section_of("docs/run/load.md", "Behind a proxy").partition("### What HAProxy repeats")
+    rows = rows_of(text.partition("\n### ")[0], 3)
+    told = {name: answer for names, answer, _ in rows for name in re.findall(r"`(\w+/[\w/]+|initialize|ping)`", names)}
+    assert {name for name, answer in told.items() if answer == "yes"} == found
+    assert told.keys() == METHODS.keys()
+
+
+def test_only_one_backend_of_haproxy_repeats_what_was_dropped() -> None:
+    backends = dict(re.findall(r"^backend (\S+) from balanced\n((?:    .+\n)+)", HAPROXY, re.MULTILINE))
+    retries = {name: re.findall(r"retry-on (.+)", text) for name, text in backends.items()}
+    assert retries == {"replicas": ["conn-failure 503"], "repeatable": ["conn-failure empty-response 503"]}
+    assert HAPROXY.count("retry-on ") == 2
+    assert "default_backend replicas" in HAPROXY

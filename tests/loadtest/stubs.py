@@ -27,9 +27,22 @@ class Exchange(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer as the test defines."""
-        self.content = self.rfile.read(int(self.headers["content-length"]))
+        self.content = (
+            self._chunks() if self.headers["transfer-encoding"] else self._read(self.headers["content-length"])
+        )
         self.server.stub.received.append(self)
         self.server.stub.behave(self)
+
+    def _read(self, size: str, base: int = 10) -> bytes:
+        return self.rfile.read(int(size, base))
+
+    def _chunks(self) -> bytes:
+        content = b""
+        while chunk := self._read(self.rfile.readline().decode(), 16):
+            content += chunk
+            self.rfile.readline()
+        self.rfile.readline()
+        return content
 
     def reply(self, status: int, content: bytes = b"", **headers: str) -> None:
         self.send_response(status)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import httpx
 
+from loadtest.cluster.balancer import EVERYTHING
 from loadtest.cluster.common import HOST, LoggedProcess, find_program
 from tests.deploy.files import DEPLOY
 
@@ -39,6 +40,7 @@ class Front(LoggedProcess):
         sees_leaving: whether it sends nothing more to a replica whose `/readyz` answers 503.
         repeats_refused: whether it asks another replica when one answers 503.
         repeats_lost: whether it sends a request again whose replica was lost.
+        lost_status: the status with which it says so.
         explains_heads: whether a head that is too large is refused in JSON.
         limits_bodies: whether it refuses large bodies itself, so that a client which still sends gets the answer.
     """
@@ -49,6 +51,7 @@ class Front(LoggedProcess):
     sees_leaving: ClassVar[bool] = True
     repeats_refused: ClassVar[bool] = True
     repeats_lost: ClassVar[bool] = False
+    lost_status: ClassVar[int] = 504
     explains_heads: ClassVar[bool] = True
     limits_bodies: ClassVar[bool] = False
 
@@ -97,12 +100,15 @@ class Front(LoggedProcess):
 
 
 class HAProxy(Front):
-    """HAProxy."""
+    """HAProxy, with the list of a deployment without upstreams."""
 
     program = "haproxy"
     config = DEPLOY / "haproxy.cfg"
     silence = ("timeout client", "timeout server")
     repeats_lost = True
+    lost_status = 502
+    own: ClassVar[str | None] = EVERYTHING
+    """The list of requests that it may send again, or None for none."""
 
     @property
     def closed_unsent(self) -> int:
@@ -110,17 +116,25 @@ class HAProxy(Front):
         return self.log_path.read_text().count(" DC-- ")
 
     def _placed(self, text: str) -> str:
-        servers = "\n    ".join(f"server r{number} {address}" for number, address in enumerate(self.replicas, 1))
-        changes = {
-            'server-template replica 1-16 "${GATEWAY_BALANCER_REPLICAS-gateway:8080}"': servers,
-            "${GATEWAY_BALANCER_BIND-:8080}": self.netloc,
-            "${GATEWAY_BALANCER_METRICS-127.0.0.1:8404}": f"{HOST}:{self._keep_port()}",
+        self.environ |= {
+            "GATEWAY_BALANCER_BIND": self.netloc,
+            "GATEWAY_BALANCER_METRICS": f"{HOST}:{self._keep_port()}",
         }
-        if self.certificate is not None:
-            plain = 'bind "${GATEWAY_BALANCER_BIND-:8080}" tcp-ut 12s\n'
-            text = changed(text, {plain: "", "# With TLS: ": "", "/etc/haproxy/site.pem": str(self.certificate)})
-            del changes["${GATEWAY_BALANCER_BIND-:8080}"]
-            changes["bind :443"] = f"bind {self.netloc}"
+        if self.own is not None:
+            listed = self.path.parent / "own.lst"
+            listed.write_text(self.own)
+            self.environ["GATEWAY_BALANCER_OWN"] = str(listed)
+        template = 'server-template replica 1-16 "${GATEWAY_BALANCER_REPLICAS-gateway:8080}"'
+        servers = "\n    ".join(f"server r{number} {address}" for number, address in enumerate(self.replicas, 1))
+        assert text.count(template) == 2
+        text = text.replace(template, servers)
+        if self.certificate is None:
+            return text
+        changes = {
+            'bind "${GATEWAY_BALANCER_BIND-:8080}" tcp-ut 12s\n': "",
+            "# With TLS: bind :443": f"bind {self.netloc}",
+            "/etc/haproxy/site.pem": str(self.certificate),
+        }
         return changed(text, changes)
 
     def _command(self) -> Sequence[str]:
@@ -189,4 +203,12 @@ class Caddy(Front):
         return [program, "run", "--adapter", "caddyfile", "--config", str(self.path)]
 
 
+class HAProxyWithoutList(HAProxy):
+    """HAProxy as it is for a deployment whose calls may all reach an upstream."""
+
+    repeats_lost = False
+    own = None
+
+
 PROXIES = (HAProxy, Nginx, Caddy)
+ALL_FILES = (*PROXIES, HAProxyWithoutList)

@@ -14,7 +14,7 @@ from loadtest.cluster import wait_until
 from loadtest.cluster.common import reserve_port
 from tests.integration.raw import Answer, post_bytes
 from tests.loadtest.stubs import WAIT_SECONDS, Behave, Exchange, StubReplica
-from tests.proxies.front import PROXIES, Front
+from tests.proxies.front import ALL_FILES, Front
 
 Stubs = tuple[StubReplica, StubReplica]
 
@@ -34,7 +34,7 @@ def pair() -> Iterator[Stubs]:
         yield a, b
 
 
-@pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: proxy.program)
+@pytest.fixture(scope="module", params=ALL_FILES, ids=lambda proxy: proxy.__name__)
 def front(request: pytest.FixtureRequest, pair: Stubs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     kind: type[Front] = request.param
     front = kind(tmp_path_factory.mktemp(kind.program), [stub.address for stub in pair])
@@ -96,16 +96,34 @@ def test_a_refusal_of_all_replicas_reaches_the_client_as_it_is(front: Front, stu
 
 @pytest.mark.parametrize("behave", [Exchange.hang_up, Exchange.reset])
 def test_a_request_that_was_lost_with_its_replica_is_not_sent_again(front: Front, stubs: Stubs, behave: Behave) -> None:
-    """HAProxy sends it once more, with the same id."""
+    """HAProxy sends it once more, with the same id, if no upstream can have received it."""
     for stub in stubs:
         stub.behave = behave
     answer = send(front)
     ids = [exchange.headers["x-gateway-request-id"] for stub in stubs for exchange in stub.received]
     assert answer.error[1] == -31004
-    assert answer.status == (502 if front.repeats_lost else 504)
+    assert answer.status == front.lost_status
     assert made_by_the_proxy(answer)
     assert len(ids) == (2 if front.repeats_lost else 1)
     assert len(set(ids)) == 1
+
+
+@pytest.mark.parametrize("behave", [Exchange.hang_up, Exchange.reset])
+def test_a_client_whose_connection_was_used_before_is_told_too(front: Front, stubs: Stubs, behave: Behave) -> None:
+    """Browsers, curl and others send a request again when a connection ends that worked before."""
+    if front.repeats_lost:
+        stubs[0].behave = behave
+    else:
+        for stub in stubs:
+            stub.behave = lambda exchange: exchange.reply(200) if exchange.content == b"{}" else behave(exchange)
+    with closing(http.client.HTTPConnection(urlsplit(front.url).netloc, timeout=WAIT_SECONDS)) as connection:
+        for content, status in ((b"{}", 200), (b"lost", 200 if front.repeats_lost else front.lost_status)):
+            connection.request("POST", "/mcp", content)
+            with connection.getresponse() as response:
+                assert response.status == status
+                response.read()
+    if not front.repeats_lost:
+        assert sum(exchange.content == b"lost" for stub in stubs for exchange in stub.received) == 1
 
 
 def test_a_request_of_which_a_replica_says_that_its_fate_is_unknown_is_not_sent_again(

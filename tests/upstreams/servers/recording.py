@@ -372,18 +372,21 @@ async def regional(leg: Leg) -> Result:
 
 
 async def act(leg: Leg) -> Result:
+    return await _have_effect(leg, leg.arguments)
+
+
+async def _have_effect(leg: Leg, wanted: Mapping[str, Any]) -> Result:
     """Have an effect, noted where it outlives this process; work before and after it, if so wished."""
-    await asyncio.sleep(leg.arguments.get("seconds", 0))
-    leg.server.note(leg.arguments["key"])
-    await asyncio.sleep(leg.arguments.get("seconds", 0))
-    return text(leg.arguments["key"])
+    await asyncio.sleep(wanted.get("seconds", 0))
+    leg.server.note(wanted["key"])
+    await asyncio.sleep(wanted.get("seconds", 0))
+    return text(wanted["key"])
 
 
 async def ask_then_act(leg: Leg) -> Result:
     if leg.state is None:
-        return leg.ask({"name": form("May I act?")}, {"key": leg.arguments["key"]})
-    leg.server.note(leg.state["key"])
-    return text(leg.state["key"])
+        return leg.ask({"name": form("May I act?")}, dict(leg.arguments))
+    return await _have_effect(leg, leg.state)
 
 
 def _object(**properties: Any) -> dict[str, Any]:
