@@ -40,7 +40,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlainFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The plain fields of a record. One that cannot be read has a harmless value.
+    """The plain fields of a record. A harmless value stands for a field that cannot be read.
 
     Attributes:
         about: facts about the task; its tool and form are "" if they cannot be read.

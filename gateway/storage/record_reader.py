@@ -26,7 +26,7 @@ _SEALED: Final = ("message", "result", "error", "questions")
 """The sealed fields of a view, without `capabilities`."""
 
 _MISSHAPEN: Final = (LookupError, TypeError, ValueError, AttributeError)
-"""What reading a value raises if it has another form than expected."""
+"""Errors from reading a value that has another form than expected."""
 
 
 class RecordReader:

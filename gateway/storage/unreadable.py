@@ -1,4 +1,4 @@
-"""What of the store cannot be read here, and the log of it: one line for each task, however often it is read."""
+"""Tasks that cannot be read here, and their log: one line for each task, however often it is read."""
 
 from __future__ import annotations
 

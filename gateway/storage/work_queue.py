@@ -208,7 +208,7 @@ class RedisWorkQueue:
         await self._client.aclose()
 
     async def _lost_entries(self, partition: int, count: int) -> list[Any]:
-        """Take over entries whose lease has ended. A look goes through all entries once, in several calls if need be.
+        """Take over entries whose lease has ended. A look goes through all entries once, in several calls if necessary.
 
         So tasks that this worker cannot read are tried once in each look, and hide no others.
         """

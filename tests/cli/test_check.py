@@ -16,8 +16,10 @@ import redis
 from gateway.cli.check import Finding, Report, examine
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.runtime.version import __version__
+from gateway.sealing.formats import TASK_STORE
 from gateway.sealing.keyring import KeyRing
 from gateway.storage import RedisTaskStore, connect
+from gateway.storage.redis_keys import Keys
 from gateway.tokens.key_holder import KeyHolder
 from loadtest.cluster import REPOSITORY, RedisServer, clean_environment, free_port
 from tests import forkserver
@@ -191,6 +193,20 @@ def test_a_store_that_may_evict_and_has_other_partitions_is_wrong_twice(store: R
         store.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     assert len(findings["store"].wrong) == 2
     assert "allkeys-lru; set it to noeviction" in findings["store"].wrong[0]
+
+
+def test_a_store_of_a_newer_release_is_wrong(store: RedisServer) -> None:
+    key = Keys("here", 8).agreed_format()
+    written = store.ask("GET", key)
+    assert isinstance(written, bytes)
+    store.ask("SET", key, str(TASK_STORE.reads + 1))
+    try:
+        findings = found({**GOOD, "GATEWAY_REDIS_URL": url_of(store)})
+    finally:
+        store.ask("SET", key, written.decode())
+    (problem,) = findings["store"].wrong
+    assert f"the task store has format {TASK_STORE.reads + 1}" in problem
+    assert "start the newer release" in problem
 
 
 def test_an_unreachable_server_may_be_a_temporary_problem() -> None:

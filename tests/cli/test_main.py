@@ -27,7 +27,9 @@ from gateway.errors import ConfigurationError
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
+from gateway.storage.redis_keys import Keys
 from gateway.web.listener import listen
+from loadtest.cluster import RedisServer
 from tests import forkserver
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -543,12 +545,28 @@ def test_a_port_that_nobody_listens_on_is_free_again_after_serve_ended() -> None
         socket.create_connection(("127.0.0.1", port))
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path, "--appendonly", "no")
+    server.start()
+    server.wait_ready()
+    yield server
+    server.end()
+
+
 WORKING = {**SERVING, "GATEWAY_REDIS_URL": "redis://127.0.0.1:1/0"}
 
 
 @pytest.mark.parametrize("name", ["GATEWAY_TOOLS", "GATEWAY_SEAL_KEYS", "GATEWAY_AUDIENCE", "GATEWAY_REDIS_URL"])
 def test_a_worker_without_what_it_needs_says_what_in_one_line_and_exits_2(name: str) -> None:
     assert_one_clear_line(gateway("worker", settings={**WORKING, name: ""}), name)
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda command: command[0])
+def test_a_store_of_a_newer_release_is_one_clear_line(command: Sequence[str], store: RedisServer) -> None:
+    store.ask("SET", Keys("here", 1).agreed_format(), "99")
+    result = gateway(*command, settings={**SERVING, "GATEWAY_REDIS_URL": f"redis://127.0.0.1:{store.port}/0"})
+    assert_one_clear_line(result, "the task store has format 99", "start the newer release")
 
 
 def test_a_worker_with_a_wrong_option_says_what_to_write() -> None:

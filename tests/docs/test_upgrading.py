@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from pydantic import BaseModel, Field
 
 from gateway import Elicit, ElicitUrl, Sample
 from gateway.authoring.questions import Ask
+from gateway.runtime.version import __version__
+from gateway.sealing.formats import FORMATS
 from gateway.settings.model import Settings
 from tests import forkserver
 
@@ -148,3 +151,16 @@ def test_every_metric_that_is_named_exists() -> None:
     metrics = set(re.findall(r"\b(gateway_\w+?)_total\b", TEXT))
     assert metrics
     assert [name for name in metrics if name not in source] == []
+
+
+def test_every_format_has_its_row_with_its_numbers() -> None:
+    section = TEXT.partition("### Format numbers")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    assert rows[2:] == [[each.kind, each.place, str(each.reads), str(each.writes)] for each in FORMATS]
+
+
+def test_every_release_up_to_this_one_has_a_row_that_says_what_crosses() -> None:
+    section = TEXT.partition("## Releases of the gateway")[2].partition("\n### ")[0]
+    steps = re.findall(r"^\| ([\d.]+) → ([\d.]+) \|", section, re.MULTILINE)
+    assert __version__.startswith(steps[0][1])
+    assert all(older[1] == newer[0] for newer, older in itertools.pairwise(steps))

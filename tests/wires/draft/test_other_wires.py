@@ -311,7 +311,7 @@ DAMAGE: Final = (
     ("generation", None),
     ("ended", "x"),
 )
-"""What makes the record of a task that has ended unreadable: another value of a field, or none."""
+"""Fields, each with a value (None for none) that makes the record of a task that has ended unreadable."""
 
 
 async def test_a_damaged_record_is_shown_on_every_wire_and_leaves_other_tasks_alone(
