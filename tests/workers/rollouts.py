@@ -25,7 +25,7 @@ class Order:
     Attributes:
         name: what its lines begin with.
         tool: the tool.
-        stuck: whether its tool is at a gate that never opens when its worker leaves.
+        stuck: whether its tool is at a gate that never opens when its worker drains.
         task_id: the task.
     """
 
@@ -43,7 +43,7 @@ def roll_out(start: Callable[..., Site], *, tasks: int, rollouts: int) -> None:
     """Replace workers while tasks that may be tried once run on them, and check what happened.
 
     A third of the tasks has checkpoints and a third a question. Half of each is cut off: by the end of the drain time,
-    and in the last rollout by a second signal. Of the others, plain ones end before their worker leaves, those with
+    and in the last rollout by a second signal. Of the others, plain ones end before their worker drains, those with
     checkpoints are handed back, and those with a question wait for the answer.
     """
     site = start(GATEWAY_TOOLS="tests.workers.rollout_tools")
@@ -72,7 +72,7 @@ def add_worker(site: Site, number: int, drain_seconds: int) -> Worker:
 
 
 def begin(site: Site, first: int, count: int) -> list[Order]:
-    """Create tasks, and wait until each is where its worker's leave should meet it."""
+    """Create tasks, and wait until each is where its worker should stop it."""
     orders = [
         Order(f"o{number}", TOOLS[number % len(TOOLS)], stuck=number // len(TOOLS) % 2 == 0)
         for number in range(first, first + count)
@@ -88,12 +88,12 @@ def begin(site: Site, first: int, count: int) -> list[Order]:
             site.open(order.gate)
             site.wait_for(order.task_id, "completed")
     there = {f"{order.name} {where(order)}" for order in orders}
-    wait_until(lambda: there <= set(site.lines("lines")), "tools to be where their worker leaves")
+    wait_until(lambda: there <= set(site.lines("lines")), "tools to be where their worker stops")
     return orders
 
 
 def where(order: Order) -> str:
-    """Return the line after which the worker leaves."""
+    """Return the line after which the worker drains."""
     if order.tool == "counted":
         return "unit 2"
     if order.tool == "asked":

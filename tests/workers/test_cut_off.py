@@ -1,4 +1,4 @@
-"""What a worker stores of a leg that it cuts off: its outcome if it has one, otherwise what the attempts allow."""
+"""A worker that cuts off a leg stores its outcome if it has one, and otherwise does what the attempts allow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.workers.tools import Name
 
 @tool(task="required")
 async def work(ctx: Context) -> str:
-    """Take a step, then work for ever."""
+    """Take a step, then work without an end."""
     await ctx.step("first", lambda: "done")
     await asyncio.Event().wait()
     return "never"

@@ -420,8 +420,8 @@ class Worker:
 def _cut_off(claim: Claim) -> Finished | _Untouched:
     """Return the outcome of a leg whose function was cut off.
 
-    The task goes back with everything it had stored, and another worker runs the function from there. What it did since
-    then happens twice, so a task that may be tried only once ends instead, as if this worker was lost.
+    The task goes back with everything it had stored, and another worker runs the function from there. The lines since
+    then run twice, so a task that may be tried only once ends instead, as if this worker was lost.
     """
     if claim.max_attempts > 1:
         return _Untouched()
