@@ -138,6 +138,7 @@ def _below(prefix: str, settings: Settings) -> Settings:
 
 def _warn_of_urls(settings: Settings, prefix: str) -> None:
     """Warn about URLs without the mount path, which do not reach the gateway unless a proxy rewrites paths."""
-    for name, url in {"GATEWAY_PUBLIC_URL": settings.resource, "GATEWAY_REPLICA_URL": settings.replica_url}.items():
-        if url is not None and not url.removesuffix(ENDPOINT_PATH).endswith(prefix):
+    public = settings.resource and settings.resource.removesuffix(ENDPOINT_PATH)
+    for name, url in {"GATEWAY_PUBLIC_URL": public, "GATEWAY_REPLICA_URL": settings.replica_url}.items():
+        if url is not None and not url.endswith(prefix):
             log.warning("the URL does not end with the path of the gateway", extra={"setting": name, "path": prefix})

@@ -16,6 +16,7 @@ from starlette.routing import Mount
 import gateway
 from gateway.errors import ConfigurationError
 from gateway.process.app import create_app, running_apps
+from gateway.process.mounted import _below
 from gateway.settings.model import Settings
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, raw_headers
@@ -266,6 +267,25 @@ async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None
                 answer = await post(app, ECHO)
                 seen.add(dict(answer.headers)["x-gateway-replica"])
         assert len(seen) == count
+
+
+@pytest.mark.parametrize(
+    ("prefix", "given", "used"),
+    [
+        ("/tools", "http://r1/tools/mcp", "http://r1/tools"),
+        ("/tools", "http://r1/tools/", "http://r1/tools"),
+        ("/mcp", "http://r1/mcp", "http://r1/mcp"),
+        ("/mcp", "http://r1/mcp/mcp", "http://r1/mcp"),
+        ("/a/mcp", "http://mcp/a/mcp/", "http://mcp/a/mcp"),
+    ],
+)
+def test_the_urls_of_replicas_keep_the_path_of_the_mount_even_if_that_is_mcp(
+    prefix: str, given: str, used: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = _below(prefix, Settings.load({}, replica_url=given, peers=f"{given},http://r2/other"))
+    assert (settings.replica_url, settings.peers[0]) == (used, used)
+    mount(FastAPI(), prefix, replica_url=given, public_url=f"http://127.0.0.1{prefix}/mcp")
+    assert "the URL does not end with the path of the gateway" not in caplog.text
 
 
 def test_every_wrong_setting_is_reported_at_mounting_by_the_name_that_was_given() -> None:

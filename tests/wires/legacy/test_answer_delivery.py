@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import os
@@ -370,9 +371,13 @@ async def test_a_report_about_anything_else_ends_nothing(elsewhere: Process, cha
     with elsewhere.waiting.open(AUTHORITY, nothing) as call:
         call.expect(["key", "other"])
         call.take("other", {}, AUTHORITY)
+        answers = asyncio.create_task(call.answers())
+        await asyncio.sleep(0)
         elsewhere.report(change(report))
+        await asyncio.sleep(0)
+        assert not answers.done()
         call.take("key", {}, AUTHORITY)
-        assert await call.answers() == {"key": {}, "other": {}}
+        assert await answers == {"key": {}, "other": {}}
 
 
 async def test_a_reply_counts_only_if_the_process_that_was_asked_has_sealed_it(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +15,10 @@ import pytest
 
 from gateway.process.app import GatewayApp
 from gateway.protocol.versions import DRAFT
+from gateway.sealing.binding import request_id_binding
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing
+from gateway.sealing.request_id import TaskAddress, seal_request_id
 from gateway.web.exchange import MAX_PENDING_BYTES
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from loadtest.cluster import new_key
@@ -137,6 +143,14 @@ async def test_an_answer_that_is_handed_on_takes_no_place_meanwhile() -> None:
         assert not answering.done()
         taken.set()
         await answering
+
+
+async def test_an_answer_for_a_task_is_refused_where_there_is_no_store(caplog: pytest.LogCaptureFixture) -> None:
+    key = new_key()
+    session, sealer = await begin(seal_keys=key), Sealer(KeyRing.parse(key), os.urandom)
+    address = TaskAddress("t_elsewhere", "form", time.time() + 60)
+    await respond(session, seal_request_id(sealer, address, aad=request_id_binding("tests", None)), 200)
+    assert "answer not delivered: it is for a task" in caplog.text
 
 
 async def test_a_header_that_names_the_method_takes_no_second_place() -> None:
