@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidParams, ProtocolError, RpcError
 from gateway.protocol.error_codes import code_on, error_on, foreign_error
 from gateway.protocol.versions import Wire
+from gateway.wires.draft.task_results import _whole
+from tests.protocol.task_views import FAILED
 
 WIRES = [Wire.RELEASED, Wire.LEGACY, Wire.DRAFT, None]
 CODES = st.integers(-32_200, -30_900) | st.sampled_from(
@@ -76,6 +81,13 @@ def test_a_neighbour_of_our_codes_passes(code: int) -> None:
     assert foreign_error(code, 1) == (-32603, None)
     assert foreign_error(-31_100, 1) == (-31_100, 1)
     assert foreign_error(-30_999, 1) == (-30_999, 1)
+
+
+@pytest.mark.parametrize(("stored", "told"), [(-32042, -32603), (-32050, -32603), (-32002, -32002), (-7, -7)])
+def test_a_stream_of_the_draft_ends_with_a_code_that_the_draft_has(stored: int, told: int) -> None:
+    incoming: Any = SimpleNamespace(request=SimpleNamespace(id=1))
+    body = _whole(incoming, replace(FAILED, error={"code": stored, "message": "no"}))
+    assert json.loads(body)["error"] == {"code": told, "message": "no"}
 
 
 def test_an_author_may_use_the_code_of_older_servers() -> None:

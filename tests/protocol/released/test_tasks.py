@@ -88,6 +88,9 @@ def test_a_result_is_what_the_call_would_have_returned() -> None:
 def test_a_failed_task_says_why() -> None:
     told = detailed_task(replace(VIEW, phase=Phase.DONE, error=ERROR))
     assert (told["error"], told["statusMessage"]) == (ERROR, "Out of tea")
+    for stored, code in {-32002: -32602, -32042: -32603, -32050: -32603, -31005: -31005}.items():
+        error = {**ERROR, "code": stored}
+        assert detailed_task(replace(VIEW, phase=Phase.DONE, error=error))["error"] == {**ERROR, "code": code}
     unreadable = detailed_task(replace(VIEW, opened=False))
     assert unreadable["error"] == {"code": -32603, "message": "The task cannot be read"}
 
