@@ -142,12 +142,12 @@ def _hierarchy(scheme: str, text: str) -> str:
         if not _DOTS.isdisjoint(text.split("/")):
             raise NotCanonical("has . or .. in a path without a leading slash")
         return text
-    authority, path = canonical_authority(scheme, authority), _without_dots(scheme, path)
-    if not authority and not path.startswith("/"):
+    authority, whole = canonical_authority(scheme, authority), _without_dots(path)
+    if not authority and not whole:
         raise NotCanonical("has neither a host nor a path")
-    if not authority and path.startswith("//"):
-        raise NotCanonical("has an empty part at the start of its path")
-    return f"//{authority}{path}"
+    if not authority and (path.startswith("//") or whole.startswith("//")):
+        raise NotCanonical("has an empty part at the start of its path")  # without `//` before it, it reads as a host
+    return f"//{authority}{whole}"
 
 
 def _of_file(text: str) -> tuple[str, str]:
@@ -160,14 +160,16 @@ def _of_file(text: str) -> tuple[str, str]:
     return authority, f"/{path}"
 
 
-def _without_dots(scheme: str, path: str) -> str:
-    """Return a path without dot segments (RFC 3986 section 5.2.4). They do not lead out of a drive."""
+def _without_dots(path: str) -> str:
+    """Return a path without dot segments (RFC 3986 section 5.2.4). Parsers disagree on those behind a drive."""
     segments = path.split("/")[1:]
     if _DOTS.isdisjoint(segments):
         return path
     kept: list[str] = []
     for segment in segments:
-        if segment == ".." and not (scheme == "file" and len(kept) == 1 and _DRIVE.fullmatch(kept[0])):
+        if segment == "..":
+            if kept and _DRIVE.fullmatch(kept[-1]):
+                raise NotCanonical("leads out of a drive")
             del kept[-1:]
         elif segment not in _DOTS:
             kept.append(segment)
