@@ -69,10 +69,11 @@ def canonical_listed(text: str) -> str | None:
     """Return the canonical form of a URI that its server lists, None if it has none.
 
     Such a text is sent as the server wrote it, so that servers find it that compare texts. Therefore blanks and
-    characters such as `|` may be in it; in the canonical form they are percent-encoded.
+    characters such as `|` may be in it, but no blanks at its end; in the canonical form they are percent-encoded.
     """
     try:
-        return canonical(text if _SCHEME.match(text) is None else _ENCODABLE.sub(_quoted, text))
+        is_uri = _SCHEME.match(text) is not None and not text.endswith(" ")
+        return canonical(_ENCODABLE.sub(_quoted, text) if is_uri else text)
     except NotCanonical:
         return None
 

@@ -82,17 +82,89 @@ def test_all_spellings_of_a_uri_have_one_form(text: str, form: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("file:///sec\tret/x", " file:///x", "file:///x ", "fi\nle:///x", "\tfile:///x", "file:///x\r", "\x00file:///x"),
+        *(
+            "file:///sec\tret/x",
+            " file:///x",
+            "file:///x ",
+            "fi\nle:///x",
+            "\tfile:///x",
+            "file:///x\r",
+            "\x00file:///x",
+        ),
         *("notes://sec\nret/x", "file:///public/.\t./secret", "file:///a\u3000b", "file:///a\x85b", "notes://a\xa0b"),
-        *("\ufefffile:///x", "\u3000file:///x", "a\\b", "file:\\x", "file:///a\\..\\secret", "https:\\\\intra", "\ud800"),
-        *("file:///\ud800", "file:///%", "file:///%zz", "file:///%2", "file:///a|b", "file:///{x}", 'file:///"', "file:///<"),
-        *("file:///%00", "file:///a%0Ab", "file:///%7f", "file:///%c0%af", "file:///%ff", "file:///%ED%A0%80", "a#b\x01"),
-        *("https://", "https:", "https:///", "https://:443/", "https://u@/", "https://a..b/", "https://./", "https://ü/"),
-        *("https://%C3%BC/", "https://a。b/", "https://a%2Fb/", "https://ｉntra/", "https://h:65536/", "https://h:x/"),
-        *("https://h:-1/", "https://h:1:2/", f"https://h:{'9' * 5000}/", "https://127.1/", "https://0x7f.1/", "https://1.2.3.4.5/"),
-        *("https://0177.0.0.1/", "https://2130706433/", "https://a.0x/", "https://1.2.3.256/", "https://[::1/", "https://::1]/"),
-        *("file:///C:/../x", "file:///a/c:/..", "https://[1.2.3.4]/", "https://[fe80::1%25eth0]/", "https://[v1.a]/", "https://[::1]x/", "https://a@b@c/"),
-        *("file://u@h/x", "file://h:80/x", "file:////secret/x", "file:///a/..//x", "notes:////x", "notes:/.//x", "notes://"),
+        *(
+            "\ufefffile:///x",
+            "\u3000file:///x",
+            "a\\b",
+            "file:\\x",
+            "file:///a\\..\\secret",
+            "https:\\\\intra",
+            "\ud800",
+        ),
+        *(
+            "file:///\ud800",
+            "file:///%",
+            "file:///%zz",
+            "file:///%2",
+            "file:///a|b",
+            "file:///{x}",
+            'file:///"',
+            "file:///<",
+        ),
+        *(
+            "file:///%00",
+            "file:///a%0Ab",
+            "file:///%7f",
+            "file:///%c0%af",
+            "file:///%ff",
+            "file:///%ED%A0%80",
+            "a#b\x01",
+        ),
+        *(
+            "https://",
+            "https:",
+            "https:///",
+            "https://:443/",
+            "https://u@/",
+            "https://a..b/",
+            "https://./",
+            "https://ü/",
+        ),
+        *("https://%C3%BC/", "https://a。b/", "https://a%2Fb/", "https://\uff49ntra/", "https://h:65536/", "https://h:x/"),
+        *(
+            "https://h:-1/",
+            "https://h:1:2/",
+            f"https://h:{'9' * 5000}/",
+            "https://127.1/",
+            "https://0x7f.1/",
+            "https://1.2.3.4.5/",
+        ),
+        *(
+            "https://0177.0.0.1/",
+            "https://2130706433/",
+            "https://a.0x/",
+            "https://1.2.3.256/",
+            "https://[::1/",
+            "https://::1]/",
+        ),
+        *(
+            "file:///C:/../x",
+            "file:///a/c:/..",
+            "https://[1.2.3.4]/",
+            "https://[fe80::1%25eth0]/",
+            "https://[v1.a]/",
+            "https://[::1]x/",
+            "https://a@b@c/",
+        ),
+        *(
+            "file://u@h/x",
+            "file://h:80/x",
+            "file:////secret/x",
+            "file:///a/..//x",
+            "notes:////x",
+            "notes:/.//x",
+            "notes://",
+        ),
         *("notes:a/../b", "notes:.", "notes://[/", "notes://a]/", "notes://u@/x", "notes://:1/x", "https://h/#a#b"),
     ],
 )
@@ -141,6 +213,7 @@ def test_a_listed_text_that_has_a_canonical_form_has_the_one_that_parsers_read(t
 def test_only_listed_texts_may_contain_blanks_and_other_characters_that_uris_cannot_have() -> None:
     assert canonical_listed('file:///my files/<a>|"b"') == "file:///my%20files/%3Ca%3E%7C%22b%22"
     assert canonical_listed("file:///a\tb") is None
+    assert canonical_listed("file:///a ") is None
     assert canonical_listed("file:///a\\b") is None
     assert canonical_listed("https://a b/") is None
 
