@@ -130,7 +130,14 @@ def test_all_spellings_of_a_uri_have_one_form(text: str, form: str) -> None:
             "https://./",
             "https://ü/",
         ),
-        *("https://%C3%BC/", "https://a。b/", "https://a%2Fb/", "https://\uff49ntra/", "https://h:65536/", "https://h:x/"),
+        *(
+            "https://%C3%BC/",
+            "https://a。b/",
+            "https://a%2Fb/",
+            "https://\uff49ntra/",
+            "https://h:65536/",
+            "https://h:x/",
+        ),
         *(
             "https://h:-1/",
             "https://h:1:2/",
