@@ -23,9 +23,9 @@ from tests.upstreams.relay.calling import Call
 ADMIN = frozenset({"admin"})
 SECRETS = ("file:///secret/*", "notes://secret/*", "https://intra/secret*")
 ANYTHING = {"uriTemplate": "{+uri}", "name": "anything"}
-GUARDED = {"scopes": Scopes(tuple((glob, ADMIN) for glob in SECRETS))}
-DENIED = {"resources": Choice(("*",), SECRETS)}
-PUBLIC = {"resources": Choice(("file:///public/*",), ())}
+GUARDED: dict[str, Any] = {"scopes": Scopes(tuple((glob, ADMIN) for glob in SECRETS))}
+DENIED: dict[str, Any] = {"resources": Choice(("*",), SECRETS)}
+PUBLIC: dict[str, Any] = {"resources": Choice(("file:///public/*",), ())}
 
 EVASIVE = [
     *(
