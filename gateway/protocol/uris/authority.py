@@ -49,8 +49,8 @@ def canonical_authority(scheme: str, text: str) -> str:
         host = _host(scheme, text)
         return "" if host == "localhost" else host
     user, _, place = text.rpartition("@")
-    if "@" in user:
-        raise NotCanonical("has two @ in its host")
+    if not {"@", "[", "]"}.isdisjoint(user):
+        raise NotCanonical("has an @ or brackets in its user")
     host, port = _split(place)
     host, port = _host(scheme, host), _port(scheme, port)
     user = _user(user)

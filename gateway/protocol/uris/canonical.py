@@ -146,8 +146,9 @@ def _hierarchy(scheme: str, text: str) -> str:
     authority, whole = canonical_authority(scheme, authority), _without_dots(path)
     if not authority and not whole:
         raise NotCanonical("has neither a host nor a path")
-    if not authority and (path.startswith("//") or whole.startswith("//")):
-        raise NotCanonical("has an empty part at the start of its path")  # without `//` before it, it reads as a host
+    # Some parsers read what follows as a host, or drop the empty part.
+    if (not authority or scheme == "file") and (path.startswith("//") or whole.startswith("//")):
+        raise NotCanonical("has an empty part at the start of its path")
     return f"//{authority}{whole}"
 
 
