@@ -12,6 +12,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -45,6 +46,9 @@ from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.param_headers import check_param_headers, compile_param_headers
 from gateway.protocol.released import requests as released
 from gateway.protocol.strict_json import decode, encode
+from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
+from gateway.protocol.uris.globs import globs_of_uris
+from gateway.protocol.uris.templates import ForeignTemplate
 from gateway.protocol.versions import choose_wire
 from gateway.sealing import base64url
 from gateway.sealing.digest import arguments_digest
@@ -55,9 +59,11 @@ from gateway.sealing.packing import pack, unpack
 from gateway.sealing.state import open_state
 from gateway.settings.hosts import is_loopback, without_port
 from gateway.settings.model import Settings
+from gateway.upstreams.definition import Choice, Definition
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import growth, slow_json
 from tests.protocol.header_values import encode_header_value
+from tests.protocol.uris.hostile import by_pydantic, by_urllib
 
 Target: TypeAlias = Callable[[bytes], None]
 T = TypeVar("T")
@@ -315,6 +321,32 @@ def _could_match(template: str, uri: str) -> bool:
     return re.fullmatch(".+?".join(map(re.escape, pieces)), uri, re.DOTALL) is not None
 
 
+def uris(data: bytes) -> None:
+    """Check a URI, a line feed, and a template of an upstream: all parsers read what is judged and sent."""
+    uri, _, template = data.decode("utf-8", "surrogatepass" if _is_text(data) else "replace").partition("\n")
+    listed = canonical_listed(uri)
+    try:
+        form = canonical(uri)
+    except NotCanonical as problem:
+        assert len(str(problem)) < 200, "a refusal repeats what the client sent"
+        return
+    assert form.isprintable()
+    assert len(form) <= MAX_URI_CHARACTERS
+    assert form == canonical(form) == listed
+    for parse in (by_pydantic, by_urllib):
+        assert parse is by_urllib or parse(form) in (None, form), "a parser changes what is sent"
+        for spelling in (parse(uri), parse(form)):
+            assert spelling is None or canonical(spelling) == form, "a parser reads another URI"
+    assert set("*?[") & set(uri) or any(fnmatchcase(form, glob) for glob in globs_of_uris(uri)), "a glob is not found"
+    sent = ForeignTemplate(template).text_of(form)
+    assert sent is None or canonical_listed(sent) == form, "a template sends what was not judged"
+    judged = SECRETS.serves_resource(form)
+    assert not (judged and "secret" in form.partition("?")[0].split("/")), "a rule does not match"
+
+
+SECRETS: Final = Definition("up", "up", "http", resources=Choice(deny=("*secret*",)))
+
+
 def hosts(data: bytes) -> None:
     """Check a `Host`, a line feed, and perhaps an `Origin`: only names that are clearly ours pass."""
     host, newline, origin = data.partition(b"\n")
@@ -494,6 +526,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         tokens,
         journals,
         uri_templates,
+        uris,
         hosts,
         digests,
         bearer_tokens,

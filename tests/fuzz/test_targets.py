@@ -16,8 +16,10 @@ from gateway.engine.journal import Journal
 from gateway.errors import ConfigurationError
 from gateway.protocol import headers as http
 from gateway.protocol.released import requests as released
+from gateway.protocol.uris import authority, canonical, templates
 from gateway.sealing.envelope import Sealer
 from gateway.settings.model import Settings
+from gateway.upstreams import definition
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import slow_json, targets
 from tests.fuzz.targets import NOW, TARGETS
@@ -58,6 +60,11 @@ BREAKAGES: dict[str, tuple[str, object, str, Callable[..., Any]]] = {
     "a journal that reads back as another": ("journals", Journal, "to_map", lambda _: {"flow": "x"}),
     "a template that misses a uri": ("uri_templates", UriTemplate, "_spans", lambda *_: None),
     "a template that takes dots for a name": ("uri_templates", UriTemplate, "match", lambda *_: {"a": ".."}),
+    "a uri with a control character": ("uris", canonical, "_encoded", lambda text: text),
+    "a uri with its default port": ("uris", authority, "_port", lambda _, port: f":{port}" if port else ""),
+    "a file with a host that is none": ("uris", canonical, "_of_file", lambda text: ("", f"/{text.lstrip('/')}")),
+    "a template that sends another uri": ("uris", templates.ForeignTemplate, "text_of", lambda *_: "file:///other"),
+    "a rule that reads only what is written": ("uris", definition, "_matches_uri", lambda globs, _: globs == ("*",)),
     "a policy for everybody": ("hosts", OriginPolicy, "_check_host", lambda *_: None),
     "a policy for every origin": ("hosts", OriginPolicy, "_is_allowed", lambda *_: True),
     "a digest of nothing": ("digests", targets, "arguments_digest", lambda _: b""),

@@ -13,6 +13,7 @@ from gateway.process.app import GatewayApp
 from gateway.protocol.method_table import NAMED_METHODS
 from tests.asgi import Client, make_app
 from tests.integration.raw import Answer, request
+from tests.protocol.header_values import encode_header_value
 
 SECRET = "a secret that only these tests know, 32 bytes"
 
@@ -61,7 +62,7 @@ async def ask(app: GatewayApp, method: str, scopes: str, **params: Any) -> Answe
     token = mint(SECRET, "alice", "tests", scopes=scopes.split())
     headers = {"authorization": f"Bearer {token}"}
     if method in NAMED_METHODS:
-        headers["mcp-name"] = params[NAMED_METHODS[method]]
+        headers["mcp-name"] = encode_header_value(params[NAMED_METHODS[method]])
     return await Client(app).post(request(method, params), **headers)
 
 

@@ -43,16 +43,17 @@ def canonical_authority(scheme: str, text: str) -> str:
     Raises:
         NotCanonical: servers may read it in several ways, or not at all.
     """
+    if scheme == "file":
+        if "@" in text or ":" in text:
+            raise NotCanonical("has a user, a port or an address, which a file cannot have")
+        host = _host(scheme, text)
+        return "" if host == "localhost" else host
     user, _, place = text.rpartition("@")
-    if "@" in user:
-        raise NotCanonical("has two @ in its host")
+    if not {"@", "[", "]"}.isdisjoint(user):
+        raise NotCanonical("has an @ or brackets in its user")
     host, port = _split(place)
     host, port = _host(scheme, host), _port(scheme, port)
     user = _user(user)
-    if scheme == "file":
-        if user or port:
-            raise NotCanonical("has a user or a port, which a file cannot have")
-        return "" if host == "localhost" else host
     if not host and (user or port or scheme in DEFAULT_PORTS):
         raise NotCanonical("has no host")
     return f"{user}{host}{port}"

@@ -69,10 +69,11 @@ def canonical_listed(text: str) -> str | None:
     """Return the canonical form of a URI that its server lists, None if it has none.
 
     Such a text is sent as the server wrote it, so that servers find it that compare texts. Therefore blanks and
-    characters such as `|` may be in it; in the canonical form they are percent-encoded.
+    characters such as `|` may be in it, but no blanks at its end; in the canonical form they are percent-encoded.
     """
     try:
-        return canonical(text if _SCHEME.match(text) is None else _ENCODABLE.sub(_quoted, text))
+        is_uri = _SCHEME.match(text) is not None and not text.endswith(" ")
+        return canonical(_ENCODABLE.sub(_quoted, text) if is_uri else text)
     except NotCanonical:
         return None
 
@@ -142,12 +143,13 @@ def _hierarchy(scheme: str, text: str) -> str:
         if not _DOTS.isdisjoint(text.split("/")):
             raise NotCanonical("has . or .. in a path without a leading slash")
         return text
-    authority, path = canonical_authority(scheme, authority), _without_dots(scheme, path)
-    if not authority and not path.startswith("/"):
+    authority, whole = canonical_authority(scheme, authority), _without_dots(path)
+    if not authority and not whole:
         raise NotCanonical("has neither a host nor a path")
-    if not authority and path.startswith("//"):
+    # Some parsers read what follows as a host, or drop the empty part.
+    if (not authority or scheme == "file") and (path.startswith("//") or whole.startswith("//")):
         raise NotCanonical("has an empty part at the start of its path")
-    return f"//{authority}{path}"
+    return f"//{authority}{whole}"
 
 
 def _of_file(text: str) -> tuple[str, str]:
@@ -160,14 +162,16 @@ def _of_file(text: str) -> tuple[str, str]:
     return authority, f"/{path}"
 
 
-def _without_dots(scheme: str, path: str) -> str:
-    """Return a path without dot segments (RFC 3986 section 5.2.4). They do not lead out of a drive."""
+def _without_dots(path: str) -> str:
+    """Return a path without dot segments (RFC 3986 section 5.2.4). Parsers disagree on those behind a drive."""
     segments = path.split("/")[1:]
     if _DOTS.isdisjoint(segments):
         return path
     kept: list[str] = []
     for segment in segments:
-        if segment == ".." and not (scheme == "file" and len(kept) == 1 and _DRIVE.fullmatch(kept[0])):
+        if segment == "..":
+            if kept and _DRIVE.fullmatch(kept[-1]):
+                raise NotCanonical("leads out of a drive")
             del kept[-1:]
         elif segment not in _DOTS:
             kept.append(segment)

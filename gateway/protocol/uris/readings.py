@@ -81,9 +81,10 @@ def _placed(scheme: str, text: str) -> Iterator[str]:
 def _resolved(path: str) -> str:
     """Return a path without dot segments and doubled slashes."""
     kept: list[str] = []
+    root = 1 if path.startswith("/") else 0
     for segment in _SEPARATORS.split(path):
         if segment == "..":
-            del kept[max(1, len(kept) - 1) :]
+            del kept[max(root, len(kept) - 1) :]
         elif segment != ".":
             kept.append(segment)
     return "/".join(kept)

@@ -1,0 +1,80 @@
+"""What careless servers read in a canonical URI: rules that forbid or protect something hold for that too."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.protocol.uris.readings import inner_reading, readings
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *(
+            "file:///%2573ecret/key",
+            "file:///%252573ecret/key",
+            "file:///open%2F..%2Fsecret/key",
+            "file:///secret%5Ckey",
+        ),
+        *("file:///open%5C..%5Csecret/key", "file:///secret//key", "file:///secret/key?x=1", "file:///secret/key#f"),
+        *(
+            "file:///secret/key%3Fx",
+            "file:///secret;v=1/key",
+            "file:///open/..;x/secret/key",
+            "file://anywhere/secret/key",
+        ),
+        *("file:///sec%2509ret/key", "file:///%EF%BD%93ecret/key", "file:///secret/key%20", "file://secret/key"),
+    ],
+)
+def test_a_file_is_read_in_another_spelling(uri: str) -> None:
+    assert {uri, "file:///secret/key"} <= set(readings(uri))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "notes:secret/x",
+        "notes:///secret/x",
+        "notes://SECRET/x",
+        "notes://u@secret:1/x",
+        "notes://secret./x",
+        "notes://secret//x",
+    ],
+)
+def test_host_and_path_of_a_scheme_are_one_text_to_many_servers(uri: str) -> None:
+    assert "notes://secret/x" in readings(uri)
+
+
+def test_the_host_of_a_web_page_is_no_part_of_its_path() -> None:
+    assert readings("https://h/x") == ("https://h/x",)
+    assert "https://h/x" in readings("https://user@h:8443/x?y")
+
+
+def test_a_text_that_is_no_uri_is_read_as_a_path() -> None:
+    assert readings("../secret/%2e/key") == ("../secret/%2e/key", "secret/key")
+    assert readings("notes") == ("notes",)
+
+
+@pytest.mark.parametrize(
+    ("uri", "inner"),
+    [
+        ("file:///open/..%2Fsecret", "file:///secret"),
+        ("file:///open/%252e%252e/secret", "file:///secret"),
+        ("file:///open/..;x/secret", "file:///secret"),
+        ("https://h/open/..%2f..%2Fsecret", "https://h/secret"),
+        ("notes:open/..%2Fsecret", "notes:secret"),
+        ("file:///open/a%20b;c", "file:///open/a%20b;c"),
+        ("file:///open/a..b", "file:///open/a..b"),
+    ],
+)
+def test_encoded_dot_segments_lead_out_of_a_place(uri: str, inner: str) -> None:
+    assert inner_reading(uri) == inner
+
+
+@given(st.text(max_size=60))
+def test_every_text_has_a_few_readings_and_itself_is_one(text: str) -> None:
+    assert readings(text)[0] == text
+    assert len(readings(text)) < 40
+    assert isinstance(inner_reading(text), str)
