@@ -54,6 +54,7 @@ class Order:
         name: unique; the first argument of the call.
         kind: what the client does.
         stage: of the rollout, when it began.
+        patient: whether its client waits for the next stage before each answer.
         steps: the side effects that it needs.
         early: those that a call may have had when the replica in which it waited was replaced.
         ended_early: calls of this order that ended so → that replica.
@@ -68,6 +69,7 @@ class Order:
     name: str
     kind: str
     stage: int = 0
+    patient: bool = False
     steps: frozenset[str] = frozenset()
     early: frozenset[str] = frozenset()
     ended_early: dict[str, str] = field(default_factory=dict)

@@ -126,7 +126,7 @@ class Buyer:
     async def _place(self) -> None:
         kind, market = self.kind, self.market
         name = f"{self.user}.{self.number}.{len(market.orders)}"
-        order = Order(name, kind.name, market.stage, kind.steps, kind.early)
+        order = Order(name, kind.name, market.stage, self.patient, kind.steps, kind.early)
         market.orders.append(order)
         try:
             async with asyncio.timeout(self.seconds):

@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from loadtest.cluster import wait_until
+from tests.releases import modern_orders, session_orders  # noqa: F401 - these fill KINDS
 from tests.releases.account import Account, EffectFile
 from tests.releases.buyers import HASTY_SECONDS, Buyer, Market
 from tests.releases.cluster import SideBySide
 from tests.releases.environment import THIS, Release, previous
-from tests.releases.orders import KINDS
+from tests.releases.kinds import KINDS
 
 SECONDS = float(os.environ.get("RELEASES_SECONDS") or 0)
 STAGES = 5
@@ -109,9 +110,14 @@ class Rollout:
         sys.stdout.write(f"{time.monotonic() - self._began:4.0f} s: stage {self._market.stage} with {processes}\n")
 
     def _not_served(self) -> Sequence[str]:
-        """Return the kinds of which no order has begun and ended in this stage."""
-        served = {order.kind for order in self._market.orders if order.over and order.stage == self._market.stage}
-        return [kind for kind in KINDS if kind not in served]
+        """Return the kinds of which no order has begun and ended in this stage, or an earlier one still runs.
+
+        What the last process of a release hands over must continue without it.
+        """
+        orders, stage = self._market.orders, self._market.stage
+        served = {order.kind for order in orders if order.over and order.stage == stage}
+        delayed = {order.kind for order in orders if not (order.over or order.patient) and order.stage < stage}
+        return [kind for kind in KINDS if kind not in served or kind in delayed]
 
     def _not_crossed(self) -> Sequence[str]:
         """Return the kinds of which no order has gone from each release to the other one in this stage."""
