@@ -61,6 +61,7 @@ from gateway.settings.hosts import is_loopback, without_port
 from gateway.settings.model import Settings
 from gateway.upstreams.definition import Choice, Definition
 from gateway.web.origins import OriginPolicy
+from tests.fuzz import budgets as hostile_requests
 from tests.fuzz import growth, slow_json
 from tests.protocol.header_values import encode_header_value
 from tests.protocol.uris.hostile import by_pydantic, by_urllib
@@ -514,6 +515,14 @@ def costs(data: bytes) -> None:
     growth.check_growth(schema, unit, growth.CHECKS)
 
 
+def budgets(data: bytes) -> None:
+    """Two letters for each request of a hostile caller, beside those of another one.
+
+    `tests.fuzz.budgets` says what each letter means.
+    """
+    hostile_requests.play(data)
+
+
 SECRET_SETTINGS: Final = ("SEAL_KEYS", "JWT_SECRET")
 
 
@@ -533,6 +542,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         key_sets,
         settings,
         costs,
+        budgets,
     )
 }
 

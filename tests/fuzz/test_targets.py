@@ -10,11 +10,13 @@ from typing import Any
 import jwt
 import pytest
 
+from gateway.admission.bodies import BodyBudget
 from gateway.auth import keys, verifier
 from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.journal import Journal
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, TooManyBodyBytes
 from gateway.protocol import headers as http
+from gateway.protocol import strict_json
 from gateway.protocol.released import requests as released
 from gateway.protocol.uris import authority, canonical, templates
 from gateway.sealing.envelope import Sealer
@@ -84,6 +86,11 @@ BREAKAGES: dict[str, tuple[str, object, str, Callable[..., Any]]] = {
         "check_serving",
         lambda made: _raise(ConfigurationError(f"not {made.seal_keys and made.seal_keys.get_secret_value()}")),
     ),
+    "a budget that counts nothing": ("budgets", BodyBudget, "take", lambda *_: None),
+    "a budget that frees nothing": ("budgets", BodyBudget, "free", lambda *_: None),
+    "a budget that refuses everybody": ("budgets", BodyBudget, "take", lambda *_: _raise(TooManyBodyBytes())),
+    "a reader that counts no values": ("budgets", strict_json, "_values", lambda _: 0),
+    "a reader that counts values in texts": ("budgets", strict_json, "_without_strings", lambda body: body),
     "settings that crash": ("settings", Settings, "check_serving", fail),
 }
 

@@ -13,8 +13,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.errors import ParseError
-from gateway.protocol.strict_json import MAX_DEPTH, MAX_NUMBER_DIGITS, MAX_PLAIN_EXPONENTS, decode, encode
+from gateway.errors import ParseError, TooManyValues
+from gateway.protocol.strict_json import (
+    EXTRA_VALUES,
+    MAX_DEPTH,
+    MAX_NUMBER_DIGITS,
+    MAX_PLAIN_EXPONENTS,
+    decode,
+    encode,
+)
 
 
 class _RefusedError(Exception):
@@ -286,3 +293,75 @@ def seconds(read: Callable[[bytes], Any], body: bytes) -> float:
         read(body)
         taken.append(time.process_time() - begin)
     return min(taken)
+
+
+def count_slowly(value: Any) -> int:
+    """Count the values of a body as the limit does: containers and numbers that are dear count five times."""
+    dear = 1 + EXTRA_VALUES
+    if isinstance(value, dict):
+        return dear + sum(count_slowly(member) for member in value.values())
+    if isinstance(value, list):
+        return dear + sum(count_slowly(element) for element in value)
+    return 1
+
+
+hostile_texts = st.text(alphabet='[]{},:"\\0123456789.eE+- aä', max_size=30)
+hostile_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-999, 999) | hostile_texts,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(hostile_texts, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@given(st.lists(hostile_values, min_size=30, max_size=60), st.sampled_from([None, 1]))
+def test_values_are_counted_whatever_is_in_texts(value: list[Any], indent: int | None) -> None:
+    """Nearly: an empty container counts as one that has a value, and the first value of each counts with it."""
+    body = json.dumps(value, indent=indent, ensure_ascii=False).encode()
+    exact = count_slowly(value)
+    assert decode(body, max_values=exact) == value
+    with pytest.raises(TooManyValues):
+        decode(body, max_values=(exact - 1) // (2 * (1 + EXTRA_VALUES)))
+
+
+@pytest.mark.parametrize("unit", ["[]", "{}", '{"a":1}', "1e9", "1E+9", "-3.5e-7", "0.00001", "-0.0000"])
+def test_a_dear_value_counts_five_times(unit: str) -> None:
+    body = f"[{','.join([unit] * 1000)}]".encode()
+    decode(body, max_values=5003)
+    with pytest.raises(TooManyValues, match=r"more than 4990 JSON values.* counts as 5"):
+        decode(body, max_values=4990)
+
+
+@pytest.mark.parametrize("unit", ["1", "12.5", "null", "true", "false", '""', r'"1e9[{,\\\""', '"0.0000"', "0.001"])
+def test_any_other_value_counts_once_whatever_is_in_a_text(unit: str) -> None:
+    body = f"[{','.join([unit] * 1000)}]".encode()
+    decode(body, max_values=1003)
+    with pytest.raises(TooManyValues):
+        decode(body, max_values=990)
+
+
+@pytest.mark.parametrize("text", [",", "[", "{", "[{,", "1e9", "0.0000", r"\",", "\\\\,", r"\u005b"])
+def test_a_text_of_a_megabyte_is_one_value(text: str) -> None:
+    body = f'["{text * (2**20 // len(text))}"]'.encode()
+    assert decode(body) == json.loads(body)
+
+
+def test_tables_fit() -> None:
+    numbers = [[round(row * column * 1.37, 2) for column in range(10)] for row in range(10_000)]
+    assert decode(encode({"rows": numbers})) == {"rows": numbers}
+    rows = [{"id": row, "name": f"n{row}", "tags": [], "size": 1.5, "ok": True} for row in range(10_000)]
+    assert decode(encode({"rows": rows})) == {"rows": rows}
+
+
+def test_values_are_counted_before_any_of_them_is_made() -> None:
+    broken = b"[" + b"[]," * 100_000 + b"nonsense"
+    with pytest.raises(TooManyValues):
+        decode(broken)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_count_fail(data: bytes) -> None:
+    for body in (data, data * 40):
+        try:
+            decode(body, max_values=20)
+        except (ParseError, TooManyValues):
+            continue

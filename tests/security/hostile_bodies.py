@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,7 @@ class Kind:
     """A value that is repeated.
 
     Args:
-        units: yields its texts; `#` in a single text is replaced by a number that is different each time.
+        units: its text, in which `#` stands for a number that is different each time.
         weight: how often each counts.
         is_object: whether the texts are members of an object rather than items of an array.
     """
@@ -30,18 +30,25 @@ class Kind:
     weight: int = 1
     is_object: bool = False
 
+    def count(self, size: int, values: int = MAX_VALUES) -> int:
+        """Return how many units JSON of this size has, if it may have so many values."""
+        return sum(1 for _ in self._units(size, values))
+
     def filled(self, size: int, values: int = MAX_VALUES) -> str:
-        """Return JSON of exactly this size, with as many units as may be, followed by text."""
-        opening, closing, rest = ("{", "}", '"":""') if self.is_object else ("[", "]", '""')
-        room, left, units = size - len(f"{opening}{rest}{closing}"), values - OWN_VALUES, []
+        """Return JSON of exactly this size, with as many units as it may have, followed by text."""
+        opening, closing, rest = ("{", "}", '"":"') if self.is_object else ("[", "]", '"')
+        units = "".join(self._units(size, values))
+        pad = size - len(f'{opening}{units}{rest}"{closing}'.encode())
+        return f'{opening}{units}{rest}{"a" * pad}"{closing}'
+
+    def _units(self, size: int, values: int) -> Iterator[str]:
+        room, left = size - len('{"":""}'), values - OWN_VALUES
         for number in itertools.count() if self.units else ():
             unit = self.units.replace("#", str(number)) + ","
             room, left = room - len(unit.encode()), left - self.weight
             if room < 0 or left < 0:
-                room += len(unit.encode())
-                break
-            units.append(unit)
-        return f"{opening}{''.join(units)}{rest[:-1]}{'a' * room}{rest[-1]}{closing}"
+                return
+            yield unit
 
 
 def nested(opening: str, closing: str, depth: int = 90) -> Kind:
@@ -112,9 +119,3 @@ LONG_TEXTS: Final[Mapping[str, Callable[[int], str]]] = {
 def _text(unit: str, size: int) -> str:
     count = (size - 2) // len(unit.encode())
     return f'"{unit * count}{"a" * (size - 2 - count * len(unit.encode()))}"'
-
-
-def values(size: int) -> Iterable[tuple[str, str]]:
-    """Yield the name and the JSON of each kind and text of this size."""
-    yield from ((name, kind.filled(size)) for name, kind in KINDS.items())
-    yield from ((name, make(size)) for name, make in LONG_TEXTS.items())

@@ -8,16 +8,18 @@ from gateway import tool
 
 
 class Gate:
-    """What calls wait for, and whether one does."""
+    """What calls wait for, whether one does, and how many have."""
 
     def clear(self) -> None:
         self.held, self._open = asyncio.Event(), asyncio.Event()
+        self.waiting = 0
 
     def set(self) -> None:
         self._open.set()
 
     async def wait(self) -> None:
         self.held.set()
+        self.waiting += 1
         await self._open.wait()
 
 
