@@ -48,7 +48,7 @@ async def examine_replicas(settings: Settings, ring: KeyRing, audience: str) -> 
 
     async def ask_anyone(url: str) -> None:
         if await client.post(url, hops.seal_for_everyone(HINTS, _NO_HINTS)):  # a replica's reply to this is empty
-            raise NoReply("something else answers there")
+            raise NoReply("something else answers at the URL")
 
     asked = [("GATEWAY_PEERS", url, ask_anyone) for url in settings.peers]
     if settings.replica_url is not None:
@@ -59,8 +59,8 @@ async def examine_replicas(settings: Settings, ring: KeyRing, audience: str) -> 
         if error is None:
             notes.append(f"a replica replies at {url}{HOP_PATH}")
         elif isinstance(error, NoReply):
-            details = ", ".join(f"{field} {value}" for field, value in error.fields.items() if field != "url")
-            warnings.append(f"{name}: no replica of this deployment replies at {url}{HOP_PATH}: {error} ({details})")
+            details = "".join(f" ({field} {value})" for field, value in error.fields.items() if field != "url")
+            warnings.append(f"{name}: no replica of this deployment replies at {url}{HOP_PATH}: {error}{details}")
         else:
             raise error
     return notes, warnings

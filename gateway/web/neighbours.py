@@ -1,8 +1,8 @@
 """The processes of a deployment on one host, which reach each other through Unix sockets.
 
 Processes that a server such as `uvicorn --workers` starts share one port, so no URL leads to one of them. Each listens
-on a socket called by its boot id, in a folder that only its user can enter. What goes through a socket are the sealed
-messages that replicas also post to each other's URL: the message until the end of the stream, then the reply.
+on a socket called by its boot id, in a folder that only its user can enter. The sockets carry the sealed messages that
+replicas also post to each other's URL: the message until the end of the stream, then the reply.
 
 The folder's name is made from the key that seals, so it changes when keys rotate. A process then moves its socket, and
 looks for others in the folders of all its keys: two processes that can open each other's messages find each other.

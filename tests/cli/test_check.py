@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -361,9 +363,26 @@ def test_the_urls_of_replicas_are_asked_whether_a_replica_of_this_deployment_is_
         assert warning.startswith("GATEWAY_REPLICA_URL: "), "the replica there has another one"
 
 
+class Stranger(BaseHTTPRequestHandler):
+    """Accepts everything."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"fine")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 def test_a_stranger_that_accepts_everything_is_not_taken_for_a_replica() -> None:
-    with TokenEndpoint() as stranger:
-        stranger.send(b"fine", 200)
-        url = stranger.environ["GATEWAY_TOKEN_EXCHANGE_URL"]
-        finding = found({**GOOD, "GATEWAY_REPLICA_URL": url, "GATEWAY_PEERS": url}, "gateway.demo")["replicas"]
-        assert [line.partition(":")[0] for line in finding.warnings] == ["GATEWAY_REPLICA_URL", "GATEWAY_PEERS"]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever).start()
+        url = f"http://127.0.0.1:{stranger.server_port}"
+        finding = found({**GOOD, "GATEWAY_REPLICA_URL": url, "GATEWAY_PEERS": url})["replicas"]
+        stranger.shutdown()
+    replica, peers = finding.warnings
+    assert "the reply does not open (reason malformed)" in replica
+    assert peers.endswith(": something else answers at the URL")
