@@ -113,7 +113,7 @@ async def text_of(making: Making, uri: str) -> str | None:
 @pytest.mark.parametrize("uri", EVASIVE)
 @pytest.mark.parametrize("unlisted", [None, True])
 async def test_no_spelling_of_a_uri_gets_around_scopes_deny_or_allow(uri: str, unlisted: bool | None) -> None:
-    lists = {"resources": ({"uri": "file:///secret/payroll", "name": "p"},), "templates": (ANYTHING,)}
+    lists: dict[str, Any] = {"resources": ({"uri": "file:///secret/payroll", "name": "p"},), "templates": (ANYTHING,)}
     guarded = Making(definition_of(**GUARDED, unlisted=unlisted))
     await guarded.part(**lists)
     served = found(guarded, uri)
@@ -153,7 +153,7 @@ async def test_every_served_uri_is_sent_in_a_form_in_which_all_parsers_read_what
 
 
 async def test_where_rules_tell_resources_apart_only_listed_ones_are_served() -> None:
-    lists = {
+    lists: dict[str, Any] = {
         "resources": ({"uri": "memo://a", "name": "a"},),
         "templates": ({"uriTemplate": "file:///x/{id}", "name": "x"},),
     }
@@ -343,7 +343,10 @@ async def test_no_spelling_of_a_template_gets_around_its_scopes(target: str) -> 
 
 
 async def test_only_listed_templates_and_resources_are_completed_where_rules_are() -> None:
-    lists = {"templates": ({"uriTemplate": "memo://{x}", "name": "m"},), "resources": ({"uri": "MEMO:a", "name": "a"},)}
+    lists: dict[str, Any] = {
+        "templates": ({"uriTemplate": "memo://{x}", "name": "m"},),
+        "resources": ({"uri": "MEMO:a", "name": "a"},),
+    }
     making = Making(definition_of(**GUARDED))
     await making.part(**lists)
     assert await completed(making, "other://{x}") is None
