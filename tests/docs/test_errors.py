@@ -118,9 +118,9 @@ SAMPLES: Final[list[RpcError]] = [
     errors.Overloaded(),
     errors.RateLimited(3),
     errors.TaskStoreDown(),
+    errors.WorkersLost(1),
 ]
 ELSEWHERE: Final = {
-    (-32603, "attempts"): "storage/work_queue.py",
     (-32602, "inputRequests"): "protocol/draft/first_form.py",
 }
 """`data` that is made where the error is raised → the module that makes it."""
