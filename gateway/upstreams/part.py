@@ -186,7 +186,7 @@ class PartMaker:
     def _find_by_uri(self, kind: Kind, exposed: str) -> Served | None:
         """Return the relay for a URI or template that no list has as it is written.
 
-        What is judged is its canonical form, and that is sent. If the upstream lists it in another form, that is sent.
+        Its canonical form is judged and sent. If the upstream lists it in another form, the listed text is sent.
         """
         own = self.upstream_uri(exposed)
         uri = None if own is None else canonical_asked(kind, own)

@@ -1,6 +1,6 @@
 """Pure: the authority of a URI, `user:password@host:port`, in its canonical form.
 
-What WHATWG's URL parser would change stays only if it is changed here too; what it would refuse is refused here.
+WHATWG's URL parser changes nothing in this form, and whatever that parser refuses is refused here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A rule about a URI holds only if the server reads the text as the rule does. So the gateway judges one form, and sends
 that form. It is a fixed point of RFC 3986's normalisation (section 6.2.2) and of WHATWG's URL parser, which Node.js,
-browsers and pydantic use: none of them would change it. What cannot be brought into such a form is refused:
+browsers and pydantic use: none of them would change it. A URI that cannot be brought into such a form is refused:
 
 - control characters, blanks, backslashes and all other characters that a URI cannot have. WHATWG's parser drops or
   replaces some of them. Only letters beyond ASCII are percent-encoded instead;

@@ -44,7 +44,7 @@ class ForeignTemplate:
         """Return the URI that its server made such a URI from, None if the template does not match.
 
         Args:
-            uri: in canonical form. What is returned has the same canonical form, and the literal text of the template.
+            uri: in canonical form. The returned text has the same canonical form, and the literal text of the template.
         """
         values = self._values(uri)
         if values is None:

@@ -24,7 +24,7 @@ EXAMPLES = 1000
 
 @pytest.fixture(scope="module")
 def parse() -> Iterator[Parse]:
-    """What `new URL(text).href` is; None if Node.js refuses the text."""
+    """Return what `new URL(text).href` is; None if Node.js refuses the text."""
     program = Path(__file__).with_name("urls.mjs")
     with subprocess.Popen(
         [NODE / "bin/node", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"

@@ -1,4 +1,4 @@
-"""What careless servers read in a canonical URI: rules that forbid or protect something hold for that too."""
+"""Careless servers read other URIs in a canonical one: rules that forbid or protect something hold for those too."""
 
 from __future__ import annotations
 
