@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from gateway import Context, Elicit, Sample, prompt, resource, tool
 
 UNIT_SECONDS = 0.1
-HELD_UNITS = 600
+HELD_SECONDS = 60.0
 """How long `hold` waits: longer than any client, but not endlessly."""
 
 PATIENT = 1000
@@ -124,12 +124,10 @@ async def ship(ctx: Context, order: str) -> str:
 
 @tool(scopes=["shop"], task="optional", max_attempts=PATIENT)
 async def hold(ctx: Context, order: str) -> str:
-    """Wait to be cancelled."""
+    """Wait to be cancelled. Without a checkpoint, nothing but a message ends it soon."""
     note(ctx, "leg", order)
     try:
-        for unit in range(ctx.resumed(0), HELD_UNITS):
-            await ctx.checkpoint(unit)
-            await asyncio.sleep(UNIT_SECONDS)
+        await asyncio.sleep(HELD_SECONDS)
     except asyncio.CancelledError:
         note(ctx, "step", order, "cancelled")
         raise
