@@ -26,7 +26,7 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg
-from gateway.engine.values import MAX_VALUE_BYTES, refuse_large
+from gateway.engine.values import MAX_VALUE_BYTES, exceeds
 from gateway.errors import (
     CannotContinue,
     JournalTooLarge,
@@ -459,10 +459,16 @@ class LegRun:
         try:
             if isinstance(outcome, Completed):
                 fields = self._completed(outcome.value)
-                told, name = msgspec.Raw(self._encoded(fields)), "completed"
+                encoded = encode(fields)
+                if len(encoded) > self._runner.max_result_bytes:
+                    self._refuse_own("The result")
+                told, name = msgspec.Raw(encoded), "completed"
             else:
                 result, name = await self._result(outcome)
-                return msgspec.Raw(self._encoded(result)), name
+                encoded = encode(result)
+                if len(encoded) > self._runner.max_result_bytes:
+                    self._refuse_own("The question")
+                return msgspec.Raw(encoded), name
         except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
             failed = self._unable(error) or self._runner.failures.result(call.served, error, self.journal)
             fields = call.words.complete(failed)
@@ -539,21 +545,21 @@ class LegRun:
         name = order.request or call.forwarded_id
         return Repetition({"name": name, "method": request.method, "params": request.params}) if name else None
 
-    def _encoded(self, result: dict[str, Any]) -> bytes:
-        """Encode a result.
+    def _refuse_own(self, what: str) -> None:
+        """Refuse what is too large, unless it comes from an upstream: that has a limit of its own.
 
         Raises:
-            ResultTooLarge: it is the author's, and too large. The result of an upstream has a limit of its own.
+            ResultTooLarge: it is the author's.
         """
-        encoded, limit = encode(result), self._runner.max_result_bytes
-        if len(encoded) > limit and not self.call.served.upstream:
-            raise ResultTooLarge("The result", limit)
-        return encoded
+        if not self.call.served.upstream:
+            raise ResultTooLarge(what, self._runner.max_result_bytes)
 
     def _completed(self, value: Any) -> dict[str, Any]:
         call = self.call
-        if not call.served.upstream:
-            refuse_large([value, self.journal.segments], "The result", self._runner.max_result_bytes)
+        segments, limit = self.journal.segments, self._runner.max_result_bytes
+        # Most results are short texts.
+        if (type(value) is not str or segments or len(value) > limit) and exceeds([value, segments], limit):
+            self._refuse_own("The result")
         fields = call.served.whole_result(value, call.target, self.journal)
         if not isinstance(call.served, Resource):
             return call.words.complete(fields)

@@ -76,6 +76,19 @@ async def logged(ctx: Context, size: int) -> str:
     return "done"
 
 
+@tool
+async def never_converted(ctx: Context, size: int) -> Any:
+    """Return something with a part that has no JSON form."""
+    return ["a" * size, object()]
+
+
+@tool
+async def never_converted_block(ctx: Context, size: int) -> str:
+    """Emit it."""
+    await ctx.emit({"a": "a" * size, "b": object()})
+    return "done"
+
+
 @prompt("large")
 async def large_prompt(size: str) -> str:
     """Return a prompt."""

@@ -27,6 +27,12 @@ async def test_a_result_under_the_limit_is_sent(app: GatewayApp, name: str) -> N
     assert not answer.result.get("isError", False)
 
 
+@pytest.mark.parametrize("name", ["never_converted", "never_converted_block"])
+async def test_what_is_too_large_is_not_converted(app: GatewayApp, name: str) -> None:
+    answer = await Client(app).post(tool_call(name, {"size": 2 * LIMIT}))
+    assert answer.text.endswith(TOLD)
+
+
 @pytest.mark.parametrize("name", TOOLS)
 async def test_a_result_over_the_limit_is_an_error_that_both_sides_understand(
     app: GatewayApp, name: str, caplog: pytest.LogCaptureFixture

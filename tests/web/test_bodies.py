@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from gateway.auth.tokens import mint
+from gateway.http.shortcut import SHORTCUT
 from gateway.process.app import GatewayApp
 from gateway.web.bodies import QUICK_BYTES, SMALL_BYTES
 from tests.asgi import Client, make_app, raw_headers
@@ -177,6 +178,41 @@ async def send_plain(app: GatewayApp, message: dict[str, Any], size: int, **more
     headers += [(b"accept", b"application/json, text/event-stream"), (b"authorization", bearer("greedy").encode())]
     headers += [(name.encode(), value.encode()) for name, value in more.items()]
     return await Client(app).send([body], [*headers, (b"content-length", str(len(body)).encode())])
+
+
+class Whole:
+    """The way of our own server: the body in one piece."""
+
+    def __init__(self, body: bytes, last_values: dict[bytes, bytes]) -> None:
+        self._body: bytes | None = body
+        self.last_values = last_values
+        self.task = asyncio.current_task()
+
+    def body(self) -> bytes | None:
+        body, self._body = self._body, None
+        return body
+
+    def respond(self, *_: Any) -> bool:
+        return False
+
+
+async def test_nothing_keeps_a_body_that_came_whole_while_its_call_runs(app: GatewayApp) -> None:
+    body = body_of(tool_call("hold", {}), LARGEST)
+    alone = sys.getrefcount(body)
+    headers = raw_headers(tool_call("hold", {}), authorization=bearer("ada"))
+    client = Client(app)
+
+    async def with_shortcut(scope: Any, receive: Any, send: Any) -> None:
+        scope[SHORTCUT] = Whole(body, dict(headers))
+        await app(scope, receive, send)
+
+    client.app = with_shortcut
+    holding = asyncio.create_task(client.send([], headers))
+    await until_held(app, LARGEST)
+    await asyncio.wait_for(GATE.held.wait(), 10)
+    assert sys.getrefcount(body) == alone
+    GATE.set()
+    assert (await holding).status == 200
 
 
 async def test_nothing_keeps_a_body_while_its_call_runs(app: GatewayApp) -> None:
