@@ -64,8 +64,8 @@ class Headers:
         """Return the value of `name` (lower case) if it can be passed on as it is, or None if there is none.
 
         Raises:
-            InvalidRequest: it occurs more than once, so that a value which a proxy added would be mixed with one of the
-                client; or it has other characters than visible ASCII, blanks and tabs.
+            InvalidRequest: it occurs more than once, so a proxy's value would be mixed with the client's. Or it has
+                other characters than visible ASCII, blanks and tabs.
         """
         value = self.get(name)
         if value is None:

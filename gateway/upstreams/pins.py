@@ -42,7 +42,7 @@ _HOW_TO_WRITE: Final = "run `gateway upstreams pin`"
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What the lock file has of one upstream.
+    """The part of the lock file about one upstream.
 
     Attributes:
         digests: of its tools and prompts. A digest includes the kind and the name.
@@ -68,7 +68,7 @@ class Pinned:
 
 
 class _Pins(msgspec.Struct, frozen=True):
-    """What is pinned of one upstream: the digest of each tool and prompt by its name."""
+    """The pins of one upstream: the digest of each tool and prompt by its name."""
 
     instructions: str
     tools: dict[str, str]

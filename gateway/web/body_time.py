@@ -1,7 +1,7 @@
 """A time limit for bodies under a server that has none.
 
 Our own server limits how long a body takes to arrive (`gateway.http.limits`). Another server, in which a gateway is
-mounted, waits for ever: a client that sends one byte of a body would keep its connection, its task and its memory.
+mounted, waits without end: a client that sends one byte of a body would keep its connection, its task and its memory.
 """
 
 from __future__ import annotations

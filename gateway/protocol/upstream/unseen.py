@@ -1,7 +1,7 @@
 """Pure: characters that people do not see, and models and terminals obey.
 
-A text of an upstream can hide orders for a model in characters that no screen shows: tags (U+E0000 to U+E007F), joiners
-and spaces of no width, marks that change the direction of writing, or variation selectors. Terminals obey control
+A text of an upstream can hide orders for a model in characters that no screen shows. Such are tags (U+E0000 to
+U+E007F), joiners and spaces of no width, marks of direction, and variation selectors. Terminals obey control
 characters. All of them are removed, except where a script or an emoji needs them to look right.
 """
 
