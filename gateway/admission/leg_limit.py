@@ -76,7 +76,7 @@ class AdaptiveLimit:
     Only the wait for the event loop counts. A wait for a place shows that the limit is low, not that the replica is
     busy: a limit that fell because of it would never rise again.
 
-    Requests that only wait do not hold a limit that has fallen: if more are running than the limit allows, and nothing
+    Requests that only wait do not hold a limit that has fallen. If more are running than the limit allows, and nothing
     waits for the loop, the limit rises above their number at once.
 
     The limit never falls below what the loop can process within the target, judging by how long a request usually uses

@@ -99,7 +99,7 @@ def _rewritten(value: Any) -> Any:
     if kind is dict:
         return {name: _rewritten(member) for name, member in value.items()}
     if kind is list:
-        # The comparison again, because a call for each of very many numbers takes longer.
+        # The comparison again, because a call for each of many numbers takes longer.
         return [_rewritten_float(part) if type(part) is float else _rewritten(part) for part in value]
     if kind is str or kind is bool or value is None:
         return value

@@ -1,7 +1,7 @@
-"""The requests of a hostile caller beside those of a benign one, made from letters for a replica in this process.
+"""The requests of a hostile and a benign caller, made from letters for a replica in this process.
 
-Two letters make a request. The first one is the kind of JSON. The second one says how it is sent: its size, whether the
-size is declared, whether the client leaves before the end, on which wire it is, and whether the call waits. After the
+Two letters make a request. The first one is the kind of JSON. The second one says how it is sent: its size and wire, whether
+the size is declared, whether the client leaves before the end, and whether the call waits. After the
 last letter all calls end. Everything is smaller here than in a real replica, so many requests take little time.
 """
 

@@ -516,7 +516,7 @@ def costs(data: bytes) -> None:
 
 
 def budgets(data: bytes) -> None:
-    """Two letters for each request of a hostile caller, beside those of another one.
+    """Two letters for each request of a hostile and of another caller.
 
     `tests.fuzz.budgets` says what each letter means.
     """

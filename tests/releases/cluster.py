@@ -151,7 +151,7 @@ class SideBySide(Cluster):
     def _is_usual(self, line: Mapping[str, Any]) -> bool:
         """Return whether an answer has only just missed its call, which ended with its replica.
 
-        If the call did not end, its client waits in vain, and the order fails.
+        If the call did not end, its client gets no result, and the order fails.
         """
         match line:
             case {"message": "replica not reached", "url": str(url)}:

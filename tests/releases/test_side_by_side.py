@@ -112,7 +112,7 @@ class Rollout:
     def _not_served(self) -> Sequence[str]:
         """Return the kinds of which no order has begun and ended in this stage, or an earlier one still runs.
 
-        What the last process of a release hands over must continue without it.
+        Work that the last process of a release hands over must continue without it.
         """
         orders, stage = self._market.orders, self._market.stage
         served = {order.kind for order in orders if order.over and order.stage == stage}

@@ -1,4 +1,4 @@
-"""One caller who sends very many large requests at once, and another one who is to notice hardly anything of it."""
+"""One caller who sends many large requests at once, and another one who should hardly notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A caller with very many large requests uses up neither the memory nor the time of a replica."""
+"""A caller with many large requests uses up neither the memory nor the time of a replica."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sent(tool: str, value: str) -> Sent:
 
 
 def beside(replica: Replica, request: Sent, count: int) -> float:
-    """Return the 99th percentile of another caller's times while one sends so many requests; nothing of it fails."""
+    """Return the 99th percentile of another caller's times while one sends so many requests. None of them fails."""
     storm = Storm(replica, "greedy")
     with storm.raging(request, count) as ended:
         times, statuses = times_of(replica, "benign", ended)

@@ -1,4 +1,4 @@
-"""A tool that waits until its test lets it go on."""
+"""A tool that waits until its test lets it continue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway import tool
 
 
 class Gate:
-    """What calls wait for, whether one does, and how many have."""
+    """The event that calls wait for, whether one does, and how many have."""
 
     def clear(self) -> None:
         self.held, self._open = asyncio.Event(), asyncio.Event()

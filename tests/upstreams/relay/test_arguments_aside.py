@@ -1,4 +1,4 @@
-"""While an upstream works, the arguments of a call are kept only as JSON; they come back if the call goes on."""
+"""While an upstream works, the arguments of a call are kept only as JSON; they come back if the call continues."""
 
 from __future__ import annotations
 
