@@ -140,8 +140,8 @@ def refuse_large(value: object, what: str, limit: int) -> None:
 def exceeds(value: object, limit: int) -> bool:
     """Return whether a value certainly has more than `limit` bytes of JSON, without writing it.
 
-    Values that are neither JSON nor bytes count as nothing, and so does all that follows `MAX_WEIGHED` parts. So this takes a
-    fraction of the time that writing takes.
+    Values that are neither JSON nor bytes count as nothing, and so does all that follows `MAX_WEIGHED` parts. So this
+    takes a fraction of the time that writing takes.
     """
     left = limit
     waiting: list[Any] = [value]

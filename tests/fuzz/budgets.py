@@ -1,8 +1,8 @@
 """The requests of a hostile and a benign caller, made from letters for a replica in this process.
 
-Two letters make a request. The first one is the kind of JSON. The second one says how it is sent: its size and wire, whether
-the size is declared, whether the client leaves before the end, and whether the call waits. After the
-last letter all calls end. Everything is smaller here than in a real replica, so many requests take little time.
+Two letters make a request. The first one is the kind of JSON. The second one says how it is sent: its size and wire,
+whether the size is declared, whether the client leaves before the end, and whether the call waits. After the last
+letter all calls end. Everything is smaller here than in a real replica, so many requests take little time.
 """
 
 from __future__ import annotations
