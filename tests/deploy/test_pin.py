@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from gateway.runtime.version import __version__
 from tests.deploy.files import DEPLOY, DOCKERFILE, PINNED, compose, dockerfile
 
 FOREIGN = sorted(
@@ -99,7 +100,7 @@ def test_every_image_of_others_gets_the_digest_that_its_registry_gives(
     again = pin(deploy, registry[1])
     assert again.returncode == 0
     assert texts(deploy) == after
-    assert "sealed-gateway:0.1.0@" not in "".join(after.values())
+    assert f"sealed-gateway:{__version__}@" not in "".join(after.values())
 
 
 def test_without_a_registry_nothing_is_changed_and_one_line_says_so(deploy: Path) -> None:
@@ -128,12 +129,12 @@ def test_an_image_that_names_its_registry_is_asked_for_there(
     tmp_path: Path, registry: tuple[type[Registry], str]
 ) -> None:
     file = tmp_path / "pod.yaml"
-    file.write_text(f"containers:\n  - image: {registry[1]}/team/tool:1.2.3\n  - image: sealed-gateway:0.1.0\n")
+    file.write_text(f"containers:\n  - image: {registry[1]}/team/tool:1.2.3\n  - image: sealed-gateway:1.0.0\n")
     command = [str(DEPLOY / "pin"), str(file)]
     done = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f"{registry[1]}/team/tool:1.2.3@sha256:" in file.read_text()
-    assert file.read_text().endswith("- image: sealed-gateway:0.1.0\n")
+    assert file.read_text().endswith("- image: sealed-gateway:1.0.0\n")
 
 
 def test_both_stages_of_the_image_are_pinned_alike(deploy: Path, registry: tuple[type[Registry], str]) -> None:

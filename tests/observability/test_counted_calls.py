@@ -12,6 +12,7 @@ from gateway import Context, prompt, resource, tool
 from gateway.authoring.registry import Registry
 from gateway.process.app import GatewayApp
 from gateway.runtime.compilation import is_compiled
+from gateway.runtime.version import __version__
 from gateway.sealing.keyring import KeyRing
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
@@ -202,6 +203,6 @@ def test_every_key_in_the_ring_is_shown_before_it_is_used() -> None:
 
 def test_the_version_and_the_process_are_shown() -> None:
     app = app_with()
-    assert count(app, "gateway_build_info", version="0.1.0", compiled=str(is_compiled()).lower()) == 1
+    assert count(app, "gateway_build_info", version=__version__, compiled=str(is_compiled()).lower()) == 1
     assert count(app, "process_resident_memory_bytes") > 0
     assert count(app, "process_open_fds") > 0

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.cli.main import main
 from gateway.runtime.compilation import ALWAYS_COMPILED, is_compiled
+from gateway.runtime.version import __version__
 from scripts import compiled
 
 TOP = Path(__file__).resolve().parent.parent.parent
@@ -59,7 +60,8 @@ def test_the_version_that_is_printed_tells_whether_it_is_compiled(capsys: pytest
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out in ("sealed-gateway 0.1.0 (interpreted)\n", "sealed-gateway 0.1.0 (compiled)\n")
+    ways = ("interpreted", "compiled")
+    assert capsys.readouterr().out in [f"sealed-gateway {__version__} ({way})\n" for way in ways]
 
 
 class Compiler:
