@@ -26,7 +26,10 @@ NO_PROMISES = {
     "If a step must not run twice, pass an idempotency key (`ctx.step_id`) to the service that it calls.",
     # what a client does
     "reads slowly, but at least once every `GATEWAY_UNREAD_SECONDS` (30) ●",
+    # the past
+    "everything; 0.1 was a preview that was never published",
     # the opposite of a promise
+    "A replica subscribes to at most 1,000 URIs of an upstream.",
     "A leg that is sent twice may run twice.",
     "Shares never interrupt work that has started.",
     # "as soon as"
