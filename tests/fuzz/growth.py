@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from gateway.authoring.arguments import Arguments, InvalidArguments
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError, ParseError
-from gateway.protocol.strict_json import decode, encode
+from gateway.protocol import strict_json
+from gateway.protocol.strict_json import encode
 from gateway.sealing.digest import arguments_digest
 
 Check: TypeAlias = Callable[[], object]
@@ -154,13 +155,17 @@ class _Measured:
         return self.seconds >= SHORT_SECONDS and larger.seconds > MOST_RATIO * self.seconds
 
 
+def _decode(text: bytes) -> Any:
+    return strict_json.decode(text, max_values=MAX_BODY_BYTES)  # which no body has more of
+
+
 def _by_schema(schema: Any) -> Prepare:
     problem = SchemaValidator(schema).problem
-    return lambda text: partial(problem, decode(text))
+    return lambda text: partial(problem, _decode(text))
 
 
 def _by_type_hints(_schema: Any) -> Prepare:
-    return lambda text: partial(_read_arguments, {"value": decode(text)})
+    return lambda text: partial(_read_arguments, {"value": _decode(text)})
 
 
 def _read_arguments(arguments: dict[str, Any]) -> str | None:
@@ -179,11 +184,11 @@ _ARGUMENTS: Final = Arguments(_any_kind)
 
 
 def _reading(_schema: Any) -> Prepare:
-    return lambda text: lambda: decode(text) is None
+    return lambda text: lambda: _decode(text) is None
 
 
 def _digest(_schema: Any) -> Prepare:
-    return lambda text: partial(_digest_of, {"value": decode(text)})
+    return lambda text: partial(_digest_of, {"value": _decode(text)})
 
 
 def _digest_of(arguments: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from loadtest.cluster import wait_until
 from tests.integration.fleet import Fleet
-from tests.security.costs import Measured, Sent, call, measured, text_of
+from tests.security.costs import MANY_VALUES, Measured, Sent, call, measured, text_of
 from tests.security.form_cases import FormCase
 from tests.storage.servers import Server
 from tests.wires.draft.messages import RELATED_TASK
@@ -27,7 +27,7 @@ def asking_replica(logs: Path) -> Iterator[Measured]:
     directory = Path(tempfile.mkdtemp(prefix="gw-"))  # short, as socket names are limited
     server = Server("redis", directory)
     server.start()
-    settings = {"GATEWAY_TOOLS": TOOLS, "GATEWAY_REDIS_URL": server.url, "GATEWAY_TASK_PARTITIONS": "1"}
+    settings = {"GATEWAY_TOOLS": TOOLS, "GATEWAY_REDIS_URL": server.url, "GATEWAY_TASK_PARTITIONS": "1", **MANY_VALUES}
     try:
         with Fleet(logs, settings, names=["r1"]) as fleet:
             fleet.add_worker("w1")

@@ -25,6 +25,9 @@ SIZES: Final = (KIB, 16 * KIB, 256 * KIB)
 LARGEST: Final = 4 * SIZES[-1] - 4 * KIB
 """Leaves room for the rest of a body of 1 MiB. Used for valid values and for what is costly at a quarter of it."""
 
+MANY_VALUES: Final = {"GATEWAY_MAX_JSON_VALUES": "10000000"}
+"""A setting for tests of checks: what a check costs must fit its size, even where the number of values has no limit."""
+
 BENIGN: Final = '{"a":1}'
 """A benign request has a list of these."""
 

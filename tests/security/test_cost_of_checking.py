@@ -9,11 +9,23 @@ from itertools import islice
 import pytest
 
 from tests.integration.fleet import Fleet
-from tests.security.costs import ENOUGH, EVERY, LARGEST, SIZES, Measured, Stuck, call, measured, sent_largest, text_of
+from tests.security.costs import (
+    ENOUGH,
+    EVERY,
+    LARGEST,
+    MANY_VALUES,
+    SIZES,
+    Measured,
+    Stuck,
+    call,
+    measured,
+    sent_largest,
+    text_of,
+)
 from tests.security.hostile_schemas import PRODUCTS
 from tests.security.schema_cases import CASES, Case, Shape
 
-TOOLS = {"GATEWAY_TOOLS": "tests.security.cost_tools"}
+TOOLS = {"GATEWAY_TOOLS": "tests.security.cost_tools", **MANY_VALUES}
 
 
 @pytest.fixture(scope="module")
