@@ -134,7 +134,7 @@ sbom: $(STAMP) $(AUDIT_STAMP) ## Write a software bill of materials (CycloneDX) 
 		--mc-type application --spec-version 1.6 --output-reproducible --validate --output-file build/sbom/$$list.cdx.json || exit 1; done
 	@$(RUN) pytest -n 0 -q $(BILLS)
 
-# It asks the JSON API of pypi.org itself: a mirror of its files is not enough, and a package without an answer fails (--strict).
+# It asks the JSON API of PyPI itself: a mirror of its files is not enough, and a package without an answer fails (--strict).
 # It installs nothing, because the lists name every package.
 audit: $(AUDIT_STAMP) ## Compare the lock lists with the known vulnerabilities on PyPI (needs the network)
 	@for list in $(BILLED); do .venvs/audit/bin/pip-audit --vulnerability-service pypi --strict --require-hashes --disable-pip \

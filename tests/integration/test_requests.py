@@ -136,11 +136,17 @@ def test_an_unknown_name_is_invalid_params(replica: Replica, method: str) -> Non
     assert "no such thing" in answer.message["error"]["message"]
 
 
-@pytest.mark.parametrize("uri", ["note://none", "note://room/", "note://room/a/b", "NOTE://plain", "", "no uri at all"])
+@pytest.mark.parametrize("uri", ["note://none", "note://room/", "note://room/a/b", "", "no uri at all"])
 def test_an_unknown_resource_is_invalid_params_with_its_uri(replica: Replica, uri: str) -> None:
     answer = ask(replica, "resources/read", uri)
     assert answer.error == (400, -32602)
     assert answer.message["error"]["data"] == {"uri": uri}
+
+
+def test_a_resource_is_found_by_another_spelling_of_its_uri(replica: Replica) -> None:
+    (contents,) = ask(replica, "resources/read", "NOTE://plain").result["contents"]
+    (listed,) = ask(replica, "resources/read", "note://plain").result["contents"]
+    assert contents["text"] == listed["text"]
 
 
 def test_what_is_completed_must_exist(replica: Replica) -> None:

@@ -195,8 +195,10 @@ async def test_without_a_url_of_its_own_a_replica_takes_only_the_answers_that_re
                 for line in fleet.replicas[0].log_lines()
                 if "has no GATEWAY_REPLICA_URL; set it" in line["message"]
             ]
-            user.transport.urls = [alone.url]
-            await user.respond(question["id"], YES)
+            assert text_of(await result_of(call)).startswith("An answer reached another process of the server")
+        user.transport.urls = [alone.url]
+        async with calling(user, "ask", call=name, kinds=["form"]) as call:
+            await user.respond((await asked(call))["id"], YES)
             assert text_of(await result_of(call)) == "form: ada"
     finally:
         fleet.remove_replica("alone")

@@ -13,7 +13,7 @@ import pytest
 from loadtest.cluster import Replica
 from tests.storage.servers import Server
 from tests.wires.draft.client import DraftClient
-from tests.wires.draft.deployment import Deployment
+from tests.wires.draft.deployment import AUDIENCE, Deployment
 from tests.wires.draft.messages import accept
 from tests.wires.draft.under_way import under_way
 from tests.wires.legacy.speaking import asked, calling, rejected, result_of, speak, text_of, undelivered
@@ -28,7 +28,9 @@ SOON_SECONDS: Final = 30.0
 
 def lost(directory: Path, server: Server | None, *, peers: bool, **settings: str) -> Deployment:
     """Return two replicas, whose messages do not reach each other by the URL that they have."""
-    pair = Deployment(directory, server, {"GATEWAY_TOOLS": "tests.wires.draft.tools", **settings})
+    # Another deployment on the same server has other keys, so the audience differs.
+    own = {"GATEWAY_AUDIENCE": "lost", "GATEWAY_JWT_AUDIENCE": AUDIENCE, "GATEWAY_TOOLS": "tests.wires.draft.tools"}
+    pair = Deployment(directory, server, {**own, **settings})
     urls = ",".join(replica.url for replica in pair.replicas)
     for replica in pair.replicas:
         replica.environ["GATEWAY_REPLICA_URL"] = "http://127.0.0.1:9"
