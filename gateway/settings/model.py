@@ -479,8 +479,8 @@ class Settings(BaseSettings):
     max_unanswered_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
         default=1 << 26,
         description=(
-            "How many bytes of request bodies one replica holds at a time, until their requests are answered. Each "
-            "caller may use a quarter. At least four of the largest bodies are possible."
+            "How many bytes of unanswered request bodies one replica holds. Each caller may use a quarter. At least "
+            "four of the largest bodies fit."
         ),
     )
     max_header_bytes: Annotated[
