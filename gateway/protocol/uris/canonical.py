@@ -146,6 +146,8 @@ def _hierarchy(scheme: str, text: str) -> str:
     authority, whole = canonical_authority(scheme, authority), _without_dots(path)
     if not authority and not whole:
         raise NotCanonical("has neither a host nor a path")
+    if scheme == "file" and authority and _DRIVE.fullmatch(whole.split("/")[1] if whole else ""):
+        raise NotCanonical("has a host before a drive")  # which some parsers drop
     # Some parsers read what follows as a host, or drop the empty part.
     if (not authority or scheme == "file") and (path.startswith("//") or whole.startswith("//")):
         raise NotCanonical("has an empty part at the start of its path")
