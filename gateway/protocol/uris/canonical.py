@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes, uses_netloc
 
 from gateway.protocol.uris.authority import DEFAULT_PORTS, NotCanonical, canonical_authority
 
@@ -140,6 +140,8 @@ def _hierarchy(scheme: str, text: str) -> str:
     elif text.startswith("/"):
         authority, path = "", text  # RFC 8089's short form; Python's urllib writes both forms alike
     else:
+        if scheme in uses_netloc:
+            raise NotCanonical("has a path without a leading slash")  # urllib would write one
         if not _DOTS.isdisjoint(text.split("/")):
             raise NotCanonical("has . or .. in a path without a leading slash")
         return text
