@@ -252,7 +252,7 @@ def test_no_message_takes_much_longer_to_read_than_a_plain_one(body: bytes) -> N
         return time.process_time() - began
 
     plain = big(b'{"type":"text","text":"some text of a result"},' * 20_000 + b"{}")
-    assert seconds(body) < 5 * seconds(plain)
+    assert seconds(body) < 12 * seconds(plain)
 
 
 def test_brackets_in_texts_are_not_counted() -> None:
