@@ -41,11 +41,11 @@ BILLS := tests/sbom
 # The lists of what others install: the image, what builds it, and what develops it.
 BILLED := image build development
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
-CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
+CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/json_schema tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Tests that `make test` runs once or with few examples; `make ci` repeats them on compiled code, with more data.
 REPEATED := $(addprefix tests/,calls loadtest observability process runtime security settings sizing storage tasks upstreams wires workers)
 # Tests of the packages without I/O, which `make quick` runs.
-PURE := tests/engine tests/protocol tests/sealing tests/tasks
+PURE := tests/engine tests/json_schema tests/protocol tests/sealing tests/tasks
 CODE := gateway gateway_pytest workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 

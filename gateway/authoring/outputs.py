@@ -14,8 +14,6 @@ from gateway.authoring.content import Content, Message, ResourceContents, ToolRe
 from gateway.authoring.mistakes import classes_in
 from gateway.authoring.model_schemas import type_schema
 from gateway.authoring.questions import InputRequired
-from gateway.authoring.schema_inlining import inlined
-from gateway.authoring.schema_validation import refuse_to_fetch
 from gateway.authoring.typed_values import (
     UNIONS,
     UNSERVABLE,
@@ -27,6 +25,8 @@ from gateway.authoring.typed_values import (
 )
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
+from gateway.json_schema.inlining import inlined
+from gateway.json_schema.validation import refuse_to_fetch
 
 _ANYTHING: Final = (Any, object, dict, list, tuple)
 _SAY_NOTHING: Final = (*_ANYTHING, inspect.Parameter.empty, NoReturn, Never, InputRequired, ToolResult)

@@ -14,11 +14,11 @@ from typing_extensions import TypeForm, TypeVar
 from gateway.authoring.forms import Choices, Reader, SeveralChoices, form_by_digest, form_of, form_of_class
 from gateway.authoring.misfits import misfit_of_schema
 from gateway.authoring.model_validators import stopping_validator
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, of_sampling
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused
+from gateway.json_schema.validation import SchemaValidator
 from gateway.protocol.web_urls import web_url_problem
 
 T = TypeVar("T", default=Any)

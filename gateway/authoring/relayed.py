@@ -15,7 +15,6 @@ import msgspec
 from gateway.authoring.misfits import misfit_of_schema
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import CacheScope, Resource
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.authoring.served import Served
 from gateway.authoring.tools import DEFAULT_ATTEMPTS, TaskStart, TaskSupport, Tool
 from gateway.engine.forwarded import forwarded
@@ -23,6 +22,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.questions import ELICIT, InvalidAnswer, Question
 from gateway.engine.relaying import RelayFunction
 from gateway.errors import AuthoringError
+from gateway.json_schema.validation import SchemaValidator
 from gateway.protocol.caller import Exchange
 from gateway.protocol.headers import Headers
 from gateway.protocol.param_headers import compile_param_headers

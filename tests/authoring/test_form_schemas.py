@@ -33,8 +33,8 @@ from pydantic import (
 from gateway.authoring.form_schemas import form_content
 from gateway.authoring.forms import form_of
 from gateway.authoring.model_schemas import model_schema
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
+from gateway.json_schema.validation import SchemaValidator
 
 
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:

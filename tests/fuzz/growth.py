@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gateway.authoring.arguments import Arguments, InvalidArguments
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError, ParseError
+from gateway.json_schema.validation import SchemaValidator
 from gateway.protocol import strict_json
 from gateway.protocol.strict_json import encode
 from gateway.sealing.digest import arguments_digest

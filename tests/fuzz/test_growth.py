@@ -11,8 +11,8 @@ import jsonschema
 import jsonschema_rs
 import pytest
 
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
+from gateway.json_schema.validation import SchemaValidator
 from gateway.protocol.strict_json import decode
 from tests.fuzz import growth
 from tests.fuzz.growth import CHECKS, FEWEST, Generator, Unit, check_growth, read_case

@@ -89,13 +89,13 @@ CASES: dict[str, tuple[str, str, Callable[[], object], tuple[str, str | None]]] 
         (TOOL, "get_weather"),
     ),
     "our check of arguments": (
-        "gateway.authoring.schema_validation",
+        "gateway.json_schema.validation",
         "is_valid",
         call(given, name="x"),
         (GATEWAY, "given"),
     ),
     "our check of an answer": (
-        "gateway.authoring.schema_validation",
+        "gateway.json_schema.validation",
         "is_valid",
         call(asking, name="x"),
         (GATEWAY, "asking"),

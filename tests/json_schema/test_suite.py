@@ -1,6 +1,6 @@
 """The official suite of JSON Schema 2020-12: our verdicts, those of `jsonschema`, and those that the suite expects.
 
-`schema_suite/draft2020-12.jsonl` has the suite as it lies in the source distribution of `jsonschema` 4.26.0, one group
+`suite/draft2020-12.jsonl` has the suite as it lies in the source distribution of `jsonschema` 4.26.0, one group
 of cases a line. It is under the licence beside it.
 """
 
@@ -15,10 +15,10 @@ from typing import Any, Final
 import jsonschema
 from referencing.jsonschema import EMPTY_REGISTRY
 
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
+from gateway.json_schema.validation import SchemaValidator
 
-SUITE: Final = Path(__file__).parent / "schema_suite/draft2020-12.jsonl"
+SUITE: Final = Path(__file__).parent / "suite/draft2020-12.jsonl"
 
 EQUAL: Final = "as the suite and jsonschema"
 REMOTE: Final = "refused: refers to another document, which jsonschema cannot resolve either"

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.authoring.schema_references import References
 from gateway.errors import AuthoringError
+from gateway.json_schema.references import References
 
 KEYWORD: Final = 0.3
 """Units for a keyword that looks at only one part of a value. Keywords that look at more have their own figures."""

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field, create_model
 
 from gateway import tool
 from gateway.authoring.model_schemas import model_schema
-from gateway.authoring.schema_inlining import inlined
-from gateway.authoring.schema_validation import SchemaValidator
+from gateway.json_schema.inlining import inlined
+from gateway.json_schema.validation import SchemaValidator
 
 
 class Leaf(BaseModel):

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 
 import jsonschema_rs
 
-from gateway.authoring.schema_references import References
 from gateway.errors import AuthoringError
+from gateway.json_schema.references import References
 
 MOST_STEPS: Final = 2500
 """The number of parts that are looked at."""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.authoring.schema_problems import find_problem
-from gateway.authoring.schema_references import References
+from gateway.json_schema.problems import find_problem
+from gateway.json_schema.references import References
 
 MEGABYTE = 1 << 20
 LONGEST = 600

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from referencing.jsonschema import EMPTY_REGISTRY
 
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
+from gateway.json_schema.validation import SchemaValidator
 
 Strategy = st.SearchStrategy[Any]
 

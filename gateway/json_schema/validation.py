@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn
 import jsonschema_rs
 import msgspec
 
-from gateway.authoring.schema_costs import Costs
-from gateway.authoring.schema_problems import find_problem
-from gateway.authoring.schema_references import OUTSIDE
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
+from gateway.json_schema.costs import Costs
+from gateway.json_schema.problems import find_problem
+from gateway.json_schema.references import OUTSIDE
 
 FREE_UNITS: Final = 600_000
 UNITS_OF_BYTE: Final = 5
@@ -33,7 +33,7 @@ class SchemaValidator:
 
     The dialect is the schema's `$schema`, by default 2020-12. References are never fetched, and formats are only
     annotations. Patterns run on an engine whose time is linear in the text. A value that could take too long to check
-    for its size is refused before the check (see `gateway.authoring.schema_costs`).
+    for its size is refused before the check (see `gateway.json_schema.costs`).
 
     Raises:
         AuthoringError: the schema is not valid in its dialect, refers to something outside itself, has a pattern that

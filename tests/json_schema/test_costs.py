@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.authoring.schema_costs import Costs
-from gateway.authoring.schema_references import References
-from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
+from gateway.json_schema.costs import Costs
+from gateway.json_schema.references import References
+from gateway.json_schema.validation import SchemaValidator
 
 CHEAP: dict[str, Any] = {"type": "integer"}
 DEAR: dict[str, Any] = {"enum": [[number] for number in range(100)]}
