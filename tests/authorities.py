@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 
-from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authorities, Authority
+from gateway.registry.registry import Registry
 from gateway.sealing.principal import Principal
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.authoring.parts import Part
-from gateway.authoring.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
+from gateway.registry.parts import Part
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 
 
 class EchoRelay:

@@ -1,1 +1,1 @@
-"""The authoring API: decorators, `Context`, content blocks, the registry and the testing helper."""
+"""The authoring API: decorators, `Context`, content blocks and the testing helper."""

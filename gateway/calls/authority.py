@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Self, TypeAlias
 
-from gateway.authoring.registry import Registry
 from gateway.errors import InsufficientScope
 from gateway.protocol.caller import Caller, Exchange
+from gateway.registry.registry import Registry
 from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 

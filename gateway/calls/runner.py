@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -44,6 +43,7 @@ from gateway.protocol.caller import Caller
 from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
+from gateway.registry.relayed import Relayed, Requester
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.tasks.model import TaskView

@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Final
 
 from gateway.authoring.questions import wire_ask
-from gateway.authoring.registry import Registry
-from gateway.authoring.relayed import forwarded_question
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
 from gateway.observability.audit import AuditLog
 from gateway.protocol.caller import Caller
+from gateway.registry.registry import Registry
+from gateway.registry.relayed import forwarded_question
 from gateway.tasks.model import TaskView, WireQuestion
 from gateway.tasks.ports import TaskPage, TaskPlaceMark, TaskStore
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
 from gateway.engine.capabilities import supports
@@ -23,6 +22,7 @@ from gateway.engine.questions import Question
 from gateway.engine.relaying import RelayLeg, journal_key
 from gateway.errors import InternalError, RpcError
 from gateway.protocol.strict_json import encode
+from gateway.registry.relayed import Relayed, Requester
 from gateway.sealing.principal import Principal
 from gateway.tasks.ports import TaskQuestion
 

@@ -20,13 +20,13 @@ from typing import Final, Literal, TypeAlias
 
 from gateway.auth import inspect_exchange, inspect_provider
 from gateway.auth.fetch import FetchFailed
-from gateway.authoring.inventory import inventory
-from gateway.authoring.registry import load_registry
 from gateway.authoring.server import identity_of
 from gateway.cli.check_replicas import examine_replicas
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import find_problems, find_tool_problems
+from gateway.registry.inventory import inventory
+from gateway.registry.registry import load_registry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems

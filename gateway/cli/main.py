@@ -536,10 +536,10 @@ def _token(arguments: argparse.Namespace) -> int:
 
 
 def _tools(arguments: argparse.Namespace) -> int:
-    from gateway.authoring.inventory import inventory
-    from gateway.authoring.registry import load_registry
     from gateway.authoring.server import identity_of
     from gateway.process.preflight import find_tool_problems, find_upstream_problems
+    from gateway.registry.inventory import inventory
+    from gateway.registry.registry import load_registry
     from gateway.settings.model import Settings
     from gateway.settings.problems import Problems
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.authoring.parts import UI_SCHEME, URI_SEPARATOR
-from gateway.authoring.registry import Registry, load_registry
 from gateway.process.preflight import find_tool_problems, find_upstream_problems
+from gateway.registry.parts import UI_SCHEME, URI_SEPARATOR
+from gateway.registry.registry import Registry, load_registry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
 from gateway.upstreams.definition import UpstreamFile

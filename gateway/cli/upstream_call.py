@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.authoring.relayed import forwarded_question
 from gateway.cli.upstreams import EXIT_UNREACHABLE, connected, problem_of, read_file, read_lists
 from gateway.engine.questions import ELICIT, ROOTS, InvalidAnswer
 from gateway.errors import ConfigurationError
@@ -17,6 +16,7 @@ from gateway.protocol.upstream.asking import MAX_TASK_BYTES, AskedQuestion, Misa
 from gateway.protocol.upstream.cleaning import clean_line, clean_text
 from gateway.protocol.upstream.names import exposed_name
 from gateway.protocol.upstream.requests import mirrored
+from gateway.registry.relayed import forwarded_question
 from gateway.settings.model import Settings
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from gateway.authoring.parts import Part
 from gateway.errors import ConfigurationError
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.process.upstreams import UpstreamConnection, connect
 from gateway.protocol.upstream.cleaning import clean_line
+from gateway.registry.parts import Part
 from gateway.settings.model import Settings
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead

@@ -16,7 +16,6 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from gateway.authoring.lifespans import open_at_start
-from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
 from gateway.http.asgi import AsgiApp, Receive, Scope, Send
 from gateway.http.descriptors import make_room
@@ -31,6 +30,7 @@ from gateway.process.replica import Services, build
 from gateway.process.services import check
 from gateway.process.watchdog import watchdog
 from gateway.protocol.caller import Caller
+from gateway.registry.registry import Registry
 from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import ENDPOINT_PATH, Settings

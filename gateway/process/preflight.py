@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.auth import read_key_file
-from gateway.authoring.registry import Registry, load_registry
 from gateway.errors import ConfigurationError
+from gateway.registry.registry import Registry, load_registry
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems

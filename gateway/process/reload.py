@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 
 from gateway.authoring.lifespans import open_all
-from gateway.authoring.modules import folders_of, loaded_from, module_name
-from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
+from gateway.registry.modules import folders_of, loaded_from, module_name
+from gateway.registry.registry import Registry
 from gateway.runtime.background import task_running
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from gateway.admission.inflight import InFlight
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
 from gateway.calls.runner import CallRunner
@@ -32,6 +31,7 @@ from gateway.process.services import (
     watch_key_file,
 )
 from gateway.protocol.challenges import Challenges
+from gateway.registry.registry import Registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.runtime.version import __version__

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from gateway.authoring.parts import Hidden, Part
-from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.registry.parts import Hidden, Part
+from gateway.registry.registry import Registry
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
 from gateway.upstreams.checks import setting_problems

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from gateway.authoring.parts import Kind
-from gateway.authoring.relayed import Requester
 from gateway.authoring.served import Served
+from gateway.registry.parts import Kind
+from gateway.registry.relayed import Requester
 from gateway.runtime.sources import Clock
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.authoring.parts import Kind
 from gateway.authoring.served import Served
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
+from gateway.registry.parts import Kind
 
 MAX_TEMPLATES: Final = 1_000
 """How many templates are compared with URIs. Further ones are listed, but match nothing."""

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.authoring.parts import Kind
 from gateway.protocol.upstream.cleaning import clean_text
 from gateway.protocol.upstream.entries import IDENTITY
 from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED
+from gateway.registry.parts import Kind
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
-from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.authoring.uri_templates import is_template
@@ -20,6 +18,8 @@ from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
+from gateway.registry.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
+from gateway.registry.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.authoring.relayed import Relayed, Requester, forwarded_question
 from gateway.engine.journal import Journal
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayFunction, RelayLeg
@@ -49,6 +48,7 @@ from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import RELAYED, mirrored
 from gateway.protocol.upstream.results import Misshapen, rewrite_result
+from gateway.registry.relayed import Relayed, Requester, forwarded_question
 from gateway.runtime.sources import Clock
 from gateway.upstreams import texts
 from gateway.upstreams.callers import caller_of

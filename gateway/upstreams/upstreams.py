@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from gateway.authoring.parts import Part
+from gateway.registry.parts import Part
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.live import Live
 

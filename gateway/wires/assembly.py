@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.authoring.parts import Part
-from gateway.authoring.registry import Registry
 from gateway.authoring.server import identity_of
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
@@ -26,6 +24,8 @@ from gateway.protocol.identity import Identity
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
+from gateway.registry.parts import Part
+from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
 from gateway.tasks.ports import TaskStore
 from gateway.tokens.cursors import TaskCursors

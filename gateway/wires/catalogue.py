@@ -11,9 +11,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.authoring.parts import Kind, Share
-from gateway.authoring.registry import Registry
-from gateway.authoring.relayed import Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.capabilities import CapabilityPath, supports
@@ -23,6 +20,9 @@ from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.identity import Identity
 from gateway.protocol.result_format import CacheScope, Words
+from gateway.registry.parts import Kind, Share
+from gateway.registry.registry import Registry
+from gateway.registry.relayed import Requester
 from gateway.sealing.envelope import Rejected
 from gateway.sealing.list_cursor import Place
 from gateway.tokens.key_holder import KeyHolder

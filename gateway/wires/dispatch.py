@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.authoring.registry import Registry
 from gateway.calls.changes import ChangeHub
 from gateway.calls.ports import Tracing
 from gateway.errors import InsufficientScope, RpcError, TryAgain
@@ -21,6 +20,7 @@ from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
 from gateway.protocol.method_table import TARGETS
 from gateway.protocol.strict_json import MAX_DEPTH, MAX_VALUES, decode
 from gateway.protocol.versions import Wire, choose_wire, wire_of_headers
+from gateway.registry.registry import Registry
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.handshake_wire import HandshakeWire
 from gateway.wires.ports import Client

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from gateway.authoring.prompts import Prompt
-from gateway.authoring.registry import Registry
-from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -38,6 +36,8 @@ from gateway.protocol.requests import (
 )
 from gateway.protocol.result_format import Words
 from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, problem_of
+from gateway.registry.registry import Registry
+from gateway.registry.relayed import Relayed, Requester
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.ports import Client
 from gateway.wires.replies import Answered, Reply

@@ -6,8 +6,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from gateway.authoring.parts import Watcher
-from gateway.authoring.registry import Registry
+from gateway.registry.parts import Watcher
+from gateway.registry.registry import Registry
 
 
 class Watches:

@@ -14,8 +14,8 @@ from mcp.server.mcpserver import Context as OtherContext
 from pydantic import AfterValidator, BaseModel, Field
 
 from gateway import Context, PlainContext, content, prompt, resource, tool
-from gateway.authoring.registry import Registry, load_registry
 from gateway.errors import AuthoringError, ConfigurationError
+from gateway.registry.registry import Registry, load_registry
 from gateway.testing import run
 
 Write = Callable[[str, str], Path]

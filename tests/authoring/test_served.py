@@ -12,9 +12,9 @@ from pydantic import Field
 from gateway import Context, complete, lifespan, prompt, resource, tool
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.completions import MAX_VALUES
-from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.errors import AuthoringError, ConfigurationError
+from gateway.registry.registry import Registry
 
 
 @prompt(title="Review")

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.authoring.registry import Registry, load_registry
 from gateway.authoring.server import Introduction, identity_of, server
 from gateway.errors import AuthoringError, ConfigurationError
 from gateway.protocol.identity import Identity
+from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authorities, Authority
 from gateway.errors import InsufficientScope
+from gateway.registry.registry import Registry
 from gateway.sealing.principal import Principal
 from tests.authorities import ADA, authorities, nothing
 

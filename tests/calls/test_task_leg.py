@@ -14,13 +14,13 @@ from pydantic import BaseModel
 
 from gateway import Context, ProtocolError, tool
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.relayed import Relayed, RelayedTool, Requester, forwarded_question
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
 from gateway.calls.task_leg import Finished, HandedBack, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import LeaseLost, MissingCapability
+from gateway.registry.relayed import Relayed, RelayedTool, Requester, forwarded_question
 from gateway.sealing.principal import Principal
 
 ADA = Principal("https://id.example.com", "ada", "shell")

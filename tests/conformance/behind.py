@@ -11,9 +11,9 @@ import socket
 import sys
 
 from gateway import prompt, tool
-from gateway.authoring.registry import load_registry
 from gateway.process.app import GatewayApp, make_server
 from gateway.process.replica import build
+from gateway.registry.registry import load_registry
 from gateway.settings.model import Settings
 from loadtest.cluster import new_key
 from tests.conformance import fixtures

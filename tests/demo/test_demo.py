@@ -14,7 +14,6 @@ import pytest
 
 from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.registry import load_registry
 from gateway.authoring.tools import Tool
 from gateway.demo import machines, reports
 from gateway.demo.compute import crunch
@@ -29,6 +28,7 @@ from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, InputRequired, Outcome
 from gateway.engine.questions import Question
 from gateway.errors import Declined
+from gateway.registry.registry import load_registry
 from gateway.testing import DECLINE, run
 
 RESOLVE = {"workItemId": 4522, "fields": {"System.State": "Resolved"}}
@@ -198,7 +198,7 @@ def test_what_becomes_a_task_and_when() -> None:
 def test_echo_is_there_only_where_tasks_are() -> None:
     def names(**environ: str) -> list[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_REDIS_URL")}
-        listing = "from gateway.authoring.registry import load_registry as load; print(*load(['gateway.demo']).tools)"
+        listing = "from gateway.registry.registry import load_registry as load; print(*load(['gateway.demo']).tools)"
         command = [sys.executable, "-c", listing]
         run = subprocess.run(command, env={**kept, **environ}, capture_output=True, text=True, check=True)
         return run.stdout.split()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.authoring.relayed import forwarded_question
 from gateway.engine.forwarded import forwarded, forwarded_digest
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, InvalidAnswer
+from gateway.registry.relayed import forwarded_question
 
 FORM: dict[str, Any] = {
     "message": "Delete 3?",

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.relayed import forwarded_question
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Detaching, Leg, LegStopped
@@ -19,6 +18,7 @@ from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOu
 from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
+from gateway.registry.relayed import forwarded_question
 from gateway.sealing.packing import pack, unpack
 
 FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -9,8 +9,8 @@ import msgspec
 from pydantic import BaseModel
 
 from gateway import Context, prompt, resource, tool
-from gateway.authoring.registry import Registry
 from gateway.process.app import GatewayApp
+from gateway.registry.registry import Registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.sealing.keyring import KeyRing

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
 from gateway.errors import ConfigurationError
 from gateway.process.replica import Services, build
 from gateway.process.upstreams import ServedUpstreams
+from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
 from gateway.upstreams.watching import UpstreamWatcher
 from loadtest.cluster import new_key

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.authoring.registry import Registry
 from gateway.calls import task_access
 from gateway.calls.task_access import TaskAccess
 from gateway.observability.audit import AuditLog
+from gateway.registry.registry import Registry
 from gateway.storage import RedisTaskStore
 from gateway.tasks.model import Retention, TaskView
 from tests.authorities import caller

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.auth.tokens import mint
-from gateway.authoring.registry import Registry
 from gateway.authoring.server import Introduction
 from gateway.process.app import GatewayApp
 from gateway.protocol.method_table import METHODS, Method
+from gateway.registry.registry import Registry
 from gateway.runtime.version import __version__
 from gateway.sealing import base64url
 from gateway.web.endpoint import _takes_streams

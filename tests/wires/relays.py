@@ -8,7 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gateway.authoring.relayed import (
+from gateway.engine.journal import Journal
+from gateway.engine.relaying import RelayFunction, RelayLeg
+from gateway.errors import CannotContinue, Overloaded, RpcError
+from gateway.registry.relayed import (
     Relayed,
     RelayedPrompt,
     RelayedResource,
@@ -16,9 +19,6 @@ from gateway.authoring.relayed import (
     Requester,
     forwarded_question,
 )
-from gateway.engine.journal import Journal
-from gateway.engine.relaying import RelayFunction, RelayLeg
-from gateway.errors import CannotContinue, Overloaded, RpcError
 
 SCRIPTS: dict[str, dict[str, Any]] = {}
 """The script for a prompt or a resource, by its name or URI."""

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import complete, prompt, resource, tool
-from gateway.authoring.parts import TTL_MS
-from gateway.authoring.registry import Registry
 from gateway.errors import InvalidParams
 from gateway.protocol.handshake.results import HandshakeResults
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released.results import ResultWriter
+from gateway.registry.parts import TTL_MS
+from gateway.registry.registry import Registry
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
 from gateway.tokens.key_holder import KeyHolder

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from gateway import prompt, resource, tool
-from gateway.authoring.parts import Part
-from gateway.authoring.registry import Registry
-from gateway.authoring.relayed import Requester
 from gateway.errors import CannotContinue, GatewayError, RpcError
 from gateway.process.app import GatewayApp
 from gateway.protocol.headers import Headers
 from gateway.protocol.requests import McpRequest
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
+from gateway.registry.parts import Part
+from gateway.registry.registry import Registry
+from gateway.registry.relayed import Requester
 from gateway.wires import catalogue
 from gateway.wires.methods import Incoming
 from gateway.wires.replies import Listening

@@ -18,12 +18,12 @@ from typing import Final
 import uvloop
 
 from gateway.authoring.lifespans import open_at_start
-from gateway.authoring.registry import Registry, load_registry
 from gateway.calls.failures import Failures
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
+from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.registry import Registry, load_registry
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.services import (
     OpenAuditLog,
@@ -19,6 +18,7 @@ from gateway.process.services import (
     make_work_queue,
     watch_key_file,
 )
+from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings

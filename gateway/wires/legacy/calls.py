@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
 from gateway.calls.authority import Authority
 from gateway.calls.failures import failed_result
@@ -26,6 +25,7 @@ from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import server_request
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
+from gateway.registry.registry import Registry
 from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import RequestIds
 from gateway.wires.handshake.tasks import TTL_FORM

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authorities, Needs
 from gateway.calls.changes import ChangeHub, Subscription
 from gateway.calls.task_access import TaskAccess, scopes_of
@@ -19,6 +18,7 @@ from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
+from gateway.registry.registry import Registry
 from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming, Methods
 from gateway.wires.released.tasks import require_tasks

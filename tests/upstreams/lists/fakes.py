@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from gateway.authoring.parts import Part
+from gateway.registry.parts import Part
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure

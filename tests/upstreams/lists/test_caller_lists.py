@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.authoring.relayed import Requester
 from gateway.authoring.served import Served
 from gateway.protocol.headers import Headers
+from gateway.registry.relayed import Requester
 from gateway.sealing.principal import Principal
 from gateway.upstreams import caller_lists
 from gateway.upstreams.caller_lists import ListsByCaller

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.authoring.parts import Part
-from gateway.authoring.relayed import RelayedResource, RelayedTool, Requester
 from gateway.errors import InternalError, RpcError
 from gateway.protocol.upstream.names import exposed_name
+from gateway.registry.parts import Part
+from gateway.registry.relayed import RelayedResource, RelayedTool, Requester
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.credentials import credentials_of

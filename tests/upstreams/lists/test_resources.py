@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from gateway.authoring.relayed import RelayedResource, Requester
 from gateway.authoring.served import Served
 from gateway.errors import CannotContinue, ResourceNotFound
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
+from gateway.registry.relayed import RelayedResource, Requester
 from gateway.upstreams import known
 from gateway.upstreams.definition import Choice, Scopes
 from tests.protocol.uris.hostile import by_pydantic, by_urllib, hostile_uris

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from gateway.authoring.parts import Part
-from gateway.authoring.relayed import Requester
 from gateway.errors import ConfigurationError
+from gateway.registry.parts import Part
+from gateway.registry.relayed import Requester
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.live import Live
 from gateway.upstreams.upstreams import Upstreams

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
@@ -20,6 +19,7 @@ from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg, journal_key
 from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.runtime.sources import Clock
 from gateway.sealing.packing import pack, unpack
 from gateway.upstreams.credentials import credentials_of

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from gateway.authoring.relayed import Requester
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, InputRequired, Outcome
 from gateway.engine.relaying import RelayLeg
+from gateway.registry.relayed import Requester
 from tests.upstreams.relay.calling import Call, replica_of, text_of
 
 NESTED = {"rows": [[1, 2.5, 1e300, 2**70], {"name": "ä", "none": None}], "empty": {}}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway import tool
-from gateway.authoring.registry import Registry, load_registry
 from gateway.errors import ConfigurationError
+from gateway.registry.registry import Registry, load_registry
 
 TOOL = "from gateway import tool\n\n@tool\nasync def {name}() -> str:\n    return ''\n"
 

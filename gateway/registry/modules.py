@@ -14,8 +14,8 @@ from typing import Final
 from zlib import crc32
 
 from gateway.authoring.mistakes import place_of_error
-from gateway.authoring.same_name import refuse_hidden_module
 from gateway.errors import AuthoringError, ConfigurationError
+from gateway.registry.same_name import refuse_hidden_module
 from gateway.settings.tool_files import find_file, names_file, similar_to_module
 
 _OWN_NAME: Final = "tool_file_"

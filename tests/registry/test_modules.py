@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.authoring.registry import load_registry
 from gateway.errors import ConfigurationError
+from gateway.registry.registry import load_registry
 from gateway.settings.model import Settings
 
 TOOL = "from gateway import tool\n\n@tool\nasync def {name}() -> str:\n    return {result}\n"

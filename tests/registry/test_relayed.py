@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.authoring.registry import Registry
-from gateway.authoring.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.protocol.param_headers import InvalidParamHeader
+from gateway.registry.registry import Registry
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 
 JOURNAL = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
 

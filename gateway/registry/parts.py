@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from gateway.authoring.prompts import Prompt
-from gateway.authoring.relayed import Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
+from gateway.registry.relayed import Requester
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 """What a list contains. Each is an attribute of `Part` and of `Registry`."""

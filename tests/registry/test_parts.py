@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import complete, prompt, resource, tool
-from gateway.authoring.inventory import inventory
-from gateway.authoring.parts import KINDS, TTL_MS, Hidden, Offer, Part
-from gateway.authoring.registry import MAX_INSTRUCTIONS_BYTES, Registry
-from gateway.authoring.relayed import RelayedResource, RelayedTool
+from gateway.registry.inventory import inventory
+from gateway.registry.parts import KINDS, TTL_MS, Hidden, Offer, Part
+from gateway.registry.registry import MAX_INSTRUCTIONS_BYTES, Registry
+from gateway.registry.relayed import RelayedResource, RelayedTool
 from tests.parts import Unlisted, part, relayed_resource, relayed_tool
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from gateway import Elicit, Sample, prompt, resource, tool
-from gateway.authoring.inventory import inventory
-from gateway.authoring.registry import Registry
+from gateway.registry.inventory import inventory
+from gateway.registry.registry import Registry
 
 
 class Name(BaseModel):

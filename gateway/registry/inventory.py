@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.questions import Question, question_identity
+from gateway.registry.registry import Registry
 
 
 def inventory(registry: Registry) -> list[dict[str, Any]]:

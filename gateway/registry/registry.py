@@ -10,8 +10,17 @@ from typing import Any, TypeVar
 
 from gateway.authoring.completions import Completer
 from gateway.authoring.lifespans import Lifespan
-from gateway.authoring.modules import import_tools
-from gateway.authoring.parts import (
+from gateway.authoring.prompts import Prompt
+from gateway.authoring.resources import Resource
+from gateway.authoring.served import Served
+from gateway.authoring.server import Introduction, two_introductions
+from gateway.authoring.tools import Tool
+from gateway.authoring.uri_templates import UriTemplate, is_template
+from gateway.errors import AuthoringError, ConfigurationError
+from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
+from gateway.protocol.uris.templates import ForeignTemplate
+from gateway.registry.modules import import_tools
+from gateway.registry.parts import (
     KINDS,
     LOCAL,
     NAME_SEPARATOR,
@@ -25,15 +34,6 @@ from gateway.authoring.parts import (
     Share,
     owning_prefix,
 )
-from gateway.authoring.prompts import Prompt
-from gateway.authoring.resources import Resource
-from gateway.authoring.served import Served
-from gateway.authoring.server import Introduction, two_introductions
-from gateway.authoring.tools import Tool
-from gateway.authoring.uri_templates import UriTemplate, is_template
-from gateway.errors import AuthoringError, ConfigurationError
-from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
-from gateway.protocol.uris.templates import ForeignTemplate
 
 ServedT = TypeVar("ServedT", bound=Served)
 
