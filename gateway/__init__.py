@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from gateway.authoring.completions import complete
     from gateway.authoring.content import Content, ToolResult
     from gateway.authoring.context import Context, PlainContext
+    from gateway.authoring.forms.questions import Completion, Elicit, ElicitUrl, InputRequired, Root, Roots, Sample
     from gateway.authoring.lifespans import lifespan
     from gateway.authoring.prompts import prompt
-    from gateway.authoring.questions import Completion, Elicit, ElicitUrl, InputRequired, Root, Roots, Sample
     from gateway.authoring.resources import resource
     from gateway.authoring.server import server
     from gateway.authoring.tools import tool
@@ -72,7 +72,7 @@ _HOMES = {
     "gateway.authoring.context": ("Context", "PlainContext"),
     "gateway.authoring.lifespans": ("lifespan",),
     "gateway.authoring.prompts": ("prompt",),
-    "gateway.authoring.questions": (
+    "gateway.authoring.forms.questions": (
         "Completion",
         "Elicit",
         "ElicitUrl",

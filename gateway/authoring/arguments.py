@@ -12,11 +12,11 @@ from pydantic.fields import FieldInfo
 
 from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.mistakes import classes_in
-from gateway.authoring.model_schemas import model_schema, type_schema
-from gateway.authoring.model_validators import NestingLimit, is_small, stopping_validator
 from gateway.authoring.other_libraries import refuse_other_libraries
-from gateway.authoring.typed_dicts import readable
-from gateway.authoring.typed_values import UNSERVABLE, adapter_of, outer_names, unservable
+from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, outer_names, unservable
+from gateway.authoring.types.model_schemas import model_schema, type_schema
+from gateway.authoring.types.model_validators import NestingLimit, is_small, stopping_validator
+from gateway.authoring.types.typed_dicts import readable
 from gateway.errors import AuthoringError, GatewayError
 from gateway.json_schema.inlining import inlined
 from gateway.json_schema.validation import SchemaValidator

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from gateway.authoring.mistakes import known_name
-from gateway.authoring.typed_values import problems_of, why_not_written, written_value
+from gateway.authoring.types.codecs import problems_of, why_not_written, written_value
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 

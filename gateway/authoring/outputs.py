@@ -11,10 +11,9 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from gateway.authoring.content import Content, Message, ResourceContents, ToolResult
+from gateway.authoring.forms.questions import InputRequired
 from gateway.authoring.mistakes import classes_in
-from gateway.authoring.model_schemas import type_schema
-from gateway.authoring.questions import InputRequired
-from gateway.authoring.typed_values import (
+from gateway.authoring.types.codecs import (
     UNIONS,
     UNSERVABLE,
     adapter_of,
@@ -23,6 +22,7 @@ from gateway.authoring.typed_values import (
     unservable,
     why_not_written,
 )
+from gateway.authoring.types.model_schemas import type_schema
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 from gateway.json_schema.inlining import inlined

@@ -15,9 +15,9 @@ from typing_extensions import ParamSpec, TypeVar
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.forms.questions import Ask, Elicit, InputRequired
 from gateway.authoring.listings import listed_icons
 from gateway.authoring.mistakes import place_of, refuse_unservable
-from gateway.authoring.questions import Ask, Elicit, InputRequired
 from gateway.engine.driver import LegFunction
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration

@@ -12,7 +12,7 @@ from gateway.authoring.listings import tool_annotations
 from gateway.authoring.mistakes import refuse_unknown_options
 from gateway.authoring.outputs import output_of
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
-from gateway.authoring.typed_values import return_annotation
+from gateway.authoring.types.codecs import return_annotation
 from gateway.errors import AuthoringError
 from gateway.json_schema.validation import SchemaValidator
 from gateway.protocol.param_headers import InvalidParamHeader, compile_param_headers

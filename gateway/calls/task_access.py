@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Final
 
-from gateway.authoring.questions import wire_ask
+from gateway.authoring.forms.questions import wire_ask
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
 from gateway.observability.audit import AuditLog

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from gateway.authoring.form_schemas import FIELD, form_content
+from gateway.authoring.forms.schemas import FIELD, form_content
 from gateway.engine.questions import ELICIT, ROOTS, Answer, InvalidAnswer, Question
 from gateway.engine.values import json_value
 from gateway.errors import AskError, AuthoringError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar, Unpack, overload
 
-from gateway.authoring.questions import InputRequired
+from gateway.authoring.forms.questions import InputRequired
 from gateway.authoring.served import Served
 from gateway.testing.answers import Answers
 from gateway.testing.results import Run

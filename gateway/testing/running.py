@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
+from gateway.authoring.forms.questions import InputRequired
 from gateway.authoring.mistakes import cut_to_author, place_of_error
-from gateway.authoring.questions import InputRequired
 from gateway.authoring.served import Served
 from gateway.errors import GatewayError
 from gateway.sealing.principal import Principal

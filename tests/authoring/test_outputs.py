@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from gateway import Content, InputRequired, ToolResult, content, tool
 from gateway.authoring.outputs import output_of
-from gateway.authoring.typed_values import codec_for
+from gateway.authoring.types.codecs import codec_for
 from gateway.errors import AuthoringError
 from gateway.testing import run
 

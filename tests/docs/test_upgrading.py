@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from gateway import Elicit, ElicitUrl, Sample
-from gateway.authoring.questions import Ask
+from gateway.authoring.forms.questions import Ask
 from gateway.runtime.version import __version__
 from gateway.sealing.formats import FORMATS
 from gateway.settings.model import Settings

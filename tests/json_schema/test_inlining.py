@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, create_model
 
 from gateway import tool
-from gateway.authoring.model_schemas import model_schema
+from gateway.authoring.types.model_schemas import model_schema
 from gateway.json_schema.inlining import inlined
 from gateway.json_schema.validation import SchemaValidator
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeAlias, get_origin
 from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic_core import core_schema, to_jsonable_python
 
-from gateway.authoring.model_schemas import WithoutTitles
+from gateway.authoring.types.model_schemas import WithoutTitles
 from gateway.errors import AuthoringError
 
 Texts: TypeAlias = Mapping[str, Any]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
-from gateway.authoring.questions import (
+from gateway.authoring.forms.questions import (
     MISSING,
     Ask,
     Completion,

@@ -16,9 +16,9 @@ from pydantic import AfterValidator, AnyUrl, BaseModel, Field, SecretStr, TypeAd
 from typing_extensions import TypeAliasType, TypedDict
 
 from gateway import AuthoringError, Context, Elicit, InputRequired, PlainContext, tool
-from gateway.authoring import forms
-from gateway.authoring.forms import form_of
-from gateway.authoring.questions import wire_ask
+from gateway.authoring.forms import forms
+from gateway.authoring.forms.forms import form_of
+from gateway.authoring.forms.questions import wire_ask
 from gateway.engine.questions import InvalidAnswer, Question
 from gateway.errors import Declined
 from gateway.testing import DECLINE, run

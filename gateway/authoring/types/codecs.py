@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, SchemaError, to_jsonable_python
 
-from gateway.authoring.typed_dicts import readable
+from gateway.authoring.types.typed_dicts import readable
 from gateway.engine.values import MAX_DEPTH, Json, json_value
 from gateway.errors import AuthoringError
 

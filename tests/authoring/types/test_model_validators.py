@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from gateway.authoring.arguments import Arguments, InvalidArguments
-from gateway.authoring.model_validators import SMALL, NestingLimit, stopping_validator
+from gateway.authoring.types.model_validators import SMALL, NestingLimit, stopping_validator
 
 DEEP = 40
 """Reading this many levels with two choices each would take years."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypedDict, Union
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, computed_field
 
-from gateway.authoring.typed_values import Codec, codec_for, return_annotation
+from gateway.authoring.types.codecs import Codec, codec_for, return_annotation
 from gateway.errors import AuthoringError
 
 OWNER = "the step 'fetch'"

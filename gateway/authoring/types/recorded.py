@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from typing_extensions import is_typeddict
 
-from gateway.authoring.typed_values import UNSERVABLE, Codec, is_json_type, name_of, return_annotation, unservable
+from gateway.authoring.types.codecs import UNSERVABLE, Codec, is_json_type, name_of, return_annotation, unservable
 from gateway.engine.exchanged_token import ExchangedToken
 from gateway.engine.values import Json, Recorder, copy_json, json_value
 from gateway.errors import AuthoringError

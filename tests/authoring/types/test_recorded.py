@@ -36,10 +36,10 @@ from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, SecretStr, f
 from typing_extensions import TypedDict
 
 from gateway import Context, PlainContext, content, tool
-from gateway.authoring import recorded_values
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.content import Content
-from gateway.authoring.recorded_values import result_recorder
+from gateway.authoring.types import recorded as recorded_values
+from gateway.authoring.types.recorded import result_recorder
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg

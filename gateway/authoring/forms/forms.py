@@ -21,10 +21,10 @@ from pydantic import (
 from pydantic_core import SchemaError, SchemaValidator
 from typing_extensions import TypeAliasType, is_typeddict
 
-from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
-from gateway.authoring.misfits import misfit_of_model
-from gateway.authoring.model_validators import stopping_schema_validator
-from gateway.authoring.typed_values import adapter_of
+from gateway.authoring.forms.misfits import misfit_of_model
+from gateway.authoring.forms.schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
+from gateway.authoring.types.codecs import adapter_of
+from gateway.authoring.types.model_validators import stopping_schema_validator
 from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
 from gateway.errors import AuthoringError
 

@@ -30,9 +30,9 @@ from pydantic import (
     create_model,
 )
 
-from gateway.authoring.form_schemas import form_content
-from gateway.authoring.forms import form_of
-from gateway.authoring.model_schemas import model_schema
+from gateway.authoring.forms.forms import form_of
+from gateway.authoring.forms.schemas import form_content
+from gateway.authoring.types.model_schemas import model_schema
 from gateway.errors import AuthoringError
 from gateway.json_schema.validation import SchemaValidator
 

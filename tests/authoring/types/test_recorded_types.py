@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from gateway import Context, tool
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.recorded_values import _parts
+from gateway.authoring.types.recorded import _parts
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg

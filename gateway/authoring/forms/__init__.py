@@ -1,0 +1,1 @@
+"""Questions, the forms that they show, and what the answers become."""
