@@ -371,10 +371,12 @@ async def test_only_the_endpoint_of_a_replica_can_be_addressed(target: bytes, an
 
 async def test_no_more_clients_are_connected_than_there_are_descriptors_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.cli.round_robin._MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("gateway.cli.round_robin._LINE_SECONDS", 600)  # so that nothing else ends a connection
     async with named_front() as address, client_of(address) as (_, first), client_of(address):
         async with client_of(address) as (reader, _):
-            with suppress(ConnectionResetError):
-                assert await reader.read() == b""
+            async with asyncio.timeout(30):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
         first.close()
         await first.wait_closed()
         async with asyncio.timeout(30):

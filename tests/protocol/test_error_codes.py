@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import InvalidParams, ProtocolError, RpcError
+from gateway.errors import AuthoringError, InvalidParams, ProtocolError, RpcError
 from gateway.protocol.error_codes import code_on, error_on, foreign_error
 from gateway.protocol.versions import Wire
 from gateway.wires.draft.task_results import _whole
@@ -92,3 +92,12 @@ def test_a_stream_of_the_draft_ends_with_a_code_that_the_draft_has(stored: int, 
 
 def test_an_author_may_use_the_code_of_older_servers() -> None:
     assert ProtocolError(-32002, "gone").code == -32002
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(-31000, "such as 1001"), (-31099, "such as 1001"), (-32042, "ctx.elicit_url"), (-32020, "such as 1001")],
+)
+def test_a_code_that_is_not_an_authors_is_refused_where_it_is_written(code: int, advice: str) -> None:
+    with pytest.raises(AuthoringError, match=f"cannot have the code {code}: .*{advice}"):
+        ProtocolError(code, "no")
