@@ -192,8 +192,8 @@ def _examine_upstreams(settings: Settings, environ: Mapping[str, str] | None, fi
     """Read the file of upstreams, without connecting to them."""
     if settings.upstreams is None:
         return
-    from gateway.upstreams.checks import describe, setting_problems, warnings  # noqa: PLC0415 - most deployments have none
-    from gateway.upstreams.reading import UpstreamReader  # noqa: PLC0415 - the same
+    from gateway.upstreams.config.checks import describe, setting_problems, warnings  # noqa: PLC0415 - most deployments have none
+    from gateway.upstreams.config.reading import UpstreamReader  # noqa: PLC0415 - the same
 
     try:
         found = UpstreamReader(Path(settings.upstreams), environ).read()

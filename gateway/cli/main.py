@@ -26,7 +26,7 @@ from gateway.runtime.version import __version__
 
 if TYPE_CHECKING:
     from gateway.settings.model import Settings
-    from gateway.upstreams.definition import UpstreamFile
+    from gateway.upstreams.config.definition import UpstreamFile
 
 EXIT_CONFIGURATION: Final = 2
 WORKERS: Final = "gateway_workers.__main__"

@@ -10,7 +10,7 @@ from gateway.registry.parts import UI_SCHEME, URI_SEPARATOR
 from gateway.registry.registry import Registry, load_registry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
-from gateway.upstreams.definition import UpstreamFile
+from gateway.upstreams.config.definition import UpstreamFile
 
 EVERYTHING: Final = "*"
 """The line that stands for all requests."""

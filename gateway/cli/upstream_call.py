@@ -18,7 +18,7 @@ from gateway.protocol.upstream.names import exposed_name
 from gateway.protocol.upstream.requests import mirrored
 from gateway.registry.relayed import forwarded_question
 from gateway.settings.model import Settings
-from gateway.upstreams.definition import Definition
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
 

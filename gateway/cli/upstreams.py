@@ -21,13 +21,13 @@ from gateway.registry.parts import Part
 from gateway.settings.model import Settings
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
-from gateway.upstreams.definition import Definition, UpstreamFile
+from gateway.upstreams.config.definition import Definition, UpstreamFile
+from gateway.upstreams.config.pins import ToPin, lock_file_of, write_lock
+from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import GATEWAY, MAX_BYTES, Listed, NeedsSession, discover, read_all
+from gateway.upstreams.lists.listing import GATEWAY, MAX_BYTES, Listed, NeedsSession, discover, read_all
 from gateway.upstreams.part import PartMaker
-from gateway.upstreams.pins import ToPin, lock_file_of, write_lock
-from gateway.upstreams.reading import UpstreamReader
 from gateway.upstreams.relay import UpstreamRelay
 
 ANSWER_SECONDS: Final = 10.0

@@ -16,7 +16,7 @@ from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
 
 if TYPE_CHECKING:
-    from gateway.upstreams.definition import UpstreamFile
+    from gateway.upstreams.config.definition import UpstreamFile
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +80,8 @@ def find_upstream_problems(settings: Settings, problems: Problems, *, works: boo
     """
     if settings.upstreams is None:
         return None
-    from gateway.upstreams.checks import setting_problems  # noqa: PLC0415 - most processes have no upstreams
-    from gateway.upstreams.reading import UpstreamReader  # noqa: PLC0415 - the same
+    from gateway.upstreams.config.checks import setting_problems  # noqa: PLC0415 - most processes have no upstreams
+    from gateway.upstreams.config.reading import UpstreamReader  # noqa: PLC0415 - the same
 
     found = None
     with problems.noted():

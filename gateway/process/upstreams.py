@@ -17,15 +17,15 @@ from gateway.registry.parts import Hidden, Part
 from gateway.registry.registry import Registry
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
-from gateway.upstreams.checks import setting_problems
+from gateway.upstreams.config.checks import setting_problems
+from gateway.upstreams.config.definition import Definition, UpstreamFile
+from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import Credentials, credentials_of
-from gateway.upstreams.definition import Definition, UpstreamFile
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.http_client import HttpClient, client_of
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import UpstreamTelemetry, UpstreamTracing
-from gateway.upstreams.reading import UpstreamReader
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient
 from gateway.upstreams.upstreams import Upstreams

@@ -22,7 +22,7 @@ from gateway.protocol.caller import TokenWanted
 from gateway.protocol.strict_json import decode
 from gateway.runtime.sources import Clock
 from gateway.settings.hosts import place_of
-from gateway.upstreams.definition import Definition
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
 

@@ -9,14 +9,13 @@ from typing import Any, Protocol
 from gateway.upstreams.breaker import Attempt, Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import OnNotice, Requests, UpstreamCaller
-from gateway.upstreams.subscriptions import Notices
+from gateway.upstreams.ports import Changes, OnNotice, Requests, UpstreamCaller
 
 
 class UpstreamClient(Requests, Protocol):
     """Sends requests to one upstream, without any limits, and listens to its changes."""
 
-    def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Notices]:
+    def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Changes]:
         """Open a stream of changes."""
         ...
 

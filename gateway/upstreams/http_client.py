@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Final
 
 from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.definition import Definition, Tls
+from gateway.upstreams.config.definition import Definition, Tls
+from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.guard import Resolve, SharedLookups, resolve_with_system
 from gateway.upstreams.http_connecting import Connector
@@ -19,7 +20,6 @@ from gateway.upstreams.http_incoming import Incoming
 from gateway.upstreams.http_pool import HttpPool
 from gateway.upstreams.http_target import proxy_of, proxy_of_environment, target_of
 from gateway.upstreams.http_tls import TlsContexts
-from gateway.upstreams.options import ENVIRONMENT
 
 _NO_TLS_FILES: Final = Tls()
 

@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from gateway.upstreams.definition import Tls
+from gateway.upstreams.config.definition import Tls
 
 log = logging.getLogger(__name__)
 

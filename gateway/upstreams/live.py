@@ -13,13 +13,21 @@ from typing import Any, Final, Protocol
 
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
-from gateway.upstreams.definition import Definition
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
-from gateway.upstreams.listing import GATEWAY, PAGE_SECONDS, Listed, NeedsSession, UnusableLists, discover, read_all
+from gateway.upstreams.lists.listing import (
+    GATEWAY,
+    PAGE_SECONDS,
+    Listed,
+    NeedsSession,
+    UnusableLists,
+    discover,
+    read_all,
+)
+from gateway.upstreams.lists.subscriptions import Subscriptions
 from gateway.upstreams.part import PartMaker, count_of
 from gateway.upstreams.ports import UpstreamTelemetry
-from gateway.upstreams.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 

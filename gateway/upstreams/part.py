@@ -20,14 +20,14 @@ from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.registry.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
 from gateway.registry.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
-from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.callers import caller_of
-from gateway.upstreams.definition import Definition, TaskMode
+from gateway.upstreams.config.definition import Definition, TaskMode
+from gateway.upstreams.config.pins import PINNED_KINDS
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.known import URI_KINDS, Known, KnownEntries, canonical_asked, judged_of
-from gateway.upstreams.listing import Discovered, Entries, Listed
-from gateway.upstreams.pins import PINNED_KINDS
+from gateway.upstreams.lists.caller_lists import ListsByCaller
+from gateway.upstreams.lists.listing import Discovered, Entries, Listed
 from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, Learned, UpstreamRelay
 from gateway.upstreams.texts import refused_request, sentence_of

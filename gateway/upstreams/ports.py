@@ -39,6 +39,10 @@ OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
 """Takes the method and the checked parameters of a progress notification or log message."""
 
 
+Changes: TypeAlias = AsyncIterator[tuple[str, dict[str, Any]]]
+"""The methods and parameters of notifications of changes, as they arrive."""
+
+
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 

@@ -52,8 +52,8 @@ from gateway.registry.relayed import Relayed, Requester, forwarded_question
 from gateway.runtime.sources import Clock
 from gateway.upstreams import texts
 from gateway.upstreams.callers import caller_of
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import Credentials
-from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Requests, UpstreamCaller, UpstreamTelemetry
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session

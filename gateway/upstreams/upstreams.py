@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from gateway.registry.parts import Part
-from gateway.upstreams.definition import Definition
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.live import Live
 
 MakeLive: TypeAlias = Callable[[Definition, Callable[[], None]], Live]

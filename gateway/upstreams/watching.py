@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from gateway.runtime.file_watcher import POLL_SECONDS, FileWatcher
-from gateway.upstreams.definition import UpstreamFile
-from gateway.upstreams.reading import UpstreamReader
+from gateway.upstreams.config.definition import UpstreamFile
+from gateway.upstreams.config.reading import UpstreamReader
 
 log = logging.getLogger(__name__)
 

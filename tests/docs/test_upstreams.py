@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams.definition import Definition
-from gateway.upstreams.reading import OPTIONS, UpstreamReader
+from gateway.upstreams.config.definition import Definition
+from gateway.upstreams.config.reading import OPTIONS, UpstreamReader
 from loadtest.cluster import clean_environment
 from tests.docs.markdown import TOP, Block, blocks_of, section_of
 from tests.upstreams.servers.recording import Recording

@@ -59,7 +59,7 @@ from gateway.sealing.packing import pack, unpack
 from gateway.sealing.state import open_state
 from gateway.settings.hosts import is_loopback, without_port
 from gateway.settings.model import Settings
-from gateway.upstreams.definition import Choice, Definition
+from gateway.upstreams.config.definition import Choice, Definition
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import budgets as hostile_requests
 from tests.fuzz import growth, slow_json

@@ -21,7 +21,7 @@ from gateway.protocol.released import requests as released
 from gateway.protocol.uris import authority, canonical, templates
 from gateway.sealing.envelope import Sealer
 from gateway.settings.model import Settings
-from gateway.upstreams import definition
+from gateway.upstreams.config import definition
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import slow_json, targets
 from tests.fuzz.targets import NOW, TARGETS

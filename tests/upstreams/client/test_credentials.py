@@ -13,6 +13,8 @@ import pytest
 from gateway.auth.token_exchange import TokenExchange
 from gateway.protocol.caller import TokenWanted
 from gateway.sealing.principal import Principal
+from gateway.upstreams.config.definition import Credentials as Wanted
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import (
     LEEWAY_SECONDS,
     MAX_TOKEN_CHARACTERS,
@@ -24,8 +26,6 @@ from gateway.upstreams.credentials import (
     PlainHeaders,
     credentials_of,
 )
-from gateway.upstreams.definition import Credentials as Wanted
-from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from tests.identity import IdentityProvider, Request

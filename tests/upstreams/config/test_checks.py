@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.settings.model import Settings
-from gateway.upstreams.checks import describe, setting_problems, warnings
-from gateway.upstreams.definition import Credentials, Definition, NotServed, Scopes, UpstreamFile
+from gateway.upstreams.config.checks import describe, setting_problems, warnings
+from gateway.upstreams.config.definition import Credentials, Definition, NotServed, Scopes, UpstreamFile
 
 URL = "https://bugs.example.com/mcp"
 EXCHANGE = Credentials("token_exchange", audience="bugs")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.upstreams.definition import ByGlob, Choice, Credentials, Definition, Scopes
+from gateway.upstreams.config.definition import ByGlob, Choice, Credentials, Definition, Scopes
 
 BUGS = Definition("bugs", "bugs", "http", "https://me.example/mcp?key=hunter2", (("Authorization", "hunter2"),))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams.documents import DocumentError, parse_json, parse_toml, repeated_names
+from gateway.upstreams.config.documents import DocumentError, parse_json, parse_toml, repeated_names
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
 VALUES = st.recursive(

@@ -10,10 +10,10 @@ import pytest
 
 from gateway.errors import ConfigurationError
 from gateway.settings.model import Settings
-from gateway.upstreams.checks import warnings
-from gateway.upstreams.definition import Definition, UpstreamFile
-from gateway.upstreams.pins import ToPin, entry_digest, lock_file_of, read_lock, write_lock
-from gateway.upstreams.reading import UpstreamReader
+from gateway.upstreams.config.checks import warnings
+from gateway.upstreams.config.definition import Definition, UpstreamFile
+from gateway.upstreams.config.pins import ToPin, entry_digest, lock_file_of, read_lock, write_lock
+from gateway.upstreams.config.reading import UpstreamReader
 
 TOOL: dict[str, Any] = {
     "name": "search",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import ConfigurationError
 from gateway.settings.rates import Rate
-from gateway.upstreams.definition import Credentials, Definition, NotServed, TaskRule, Tls, UpstreamFile
-from gateway.upstreams.reading import MAX_FILE_BYTES, UpstreamReader
+from gateway.upstreams.config.definition import Credentials, Definition, NotServed, TaskRule, Tls, UpstreamFile
+from gateway.upstreams.config.reading import MAX_FILE_BYTES, UpstreamReader
 
 SECRET = "hunter2-hunter2"
 ENVIRON = {"TOKEN": SECRET, "TRICKY": 'x", "pin": "off'}

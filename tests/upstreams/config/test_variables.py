@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams.variables import MAX_FILE_BYTES, Hidden, VariableError, Variables
+from gateway.upstreams.config.variables import MAX_FILE_BYTES, Hidden, VariableError, Variables
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="${}"), max_size=10)

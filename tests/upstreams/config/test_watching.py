@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams.definition import UpstreamFile
-from gateway.upstreams.pins import ToPin, lock_file_of, write_lock
-from gateway.upstreams.reading import UpstreamReader
+from gateway.upstreams.config.definition import UpstreamFile
+from gateway.upstreams.config.pins import ToPin, lock_file_of, write_lock
+from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.watching import UpstreamWatcher, log_file
 
 REFUSED = "file of upstreams rejected; the current upstreams stay in use"

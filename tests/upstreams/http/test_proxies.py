@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.definition import ByGlob, Definition, Tls
+from gateway.upstreams.config.definition import ByGlob, Definition, Tls
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.http_client import HttpClient, client_of
 from tests.certificates import make_certificate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.upstreams.definition import Tls
+from gateway.upstreams.config.definition import Tls
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.http_client import HttpClient
 from tests.certificates import make_certificate

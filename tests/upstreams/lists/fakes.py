@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.registry.parts import Part
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
-from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
-from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.ports import Changes, UpstreamCaller
 from gateway.upstreams.relay import UpstreamRelay
-from gateway.upstreams.subscriptions import Notices
 
 CHANGING = {"listChanged": True}
 CAPABILITIES = {"tools": CHANGING, "prompts": CHANGING, "resources": {**CHANGING, "subscribe": True}, "completions": {}}
@@ -122,11 +121,11 @@ class FakeUpstream:
         return {member: list(self.lists.get(member, ()))}
 
     @contextlib.asynccontextmanager
-    async def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AsyncIterator[Notices]:
+    async def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AsyncIterator[Changes]:
         assert requester.principal is None
         queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
 
-        async def notices() -> Notices:
+        async def notices() -> Changes:
             while True:
                 yield await queue.get()
 

@@ -12,9 +12,9 @@ from gateway.authoring.served import Served
 from gateway.protocol.headers import Headers
 from gateway.registry.relayed import Requester
 from gateway.sealing.principal import Principal
-from gateway.upstreams import caller_lists
-from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.lists import caller_lists
+from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.ports import UpstreamCaller
 from tests.upstreams.lists.fakes import FakeUpstream, definition_of, tool, unreachable
 from tests.upstreams.lists.fakes import Served as Live

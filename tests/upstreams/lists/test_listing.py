@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams import listing
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.listing import Discovered, NeedsSession, discover, read_all, read_list
+from gateway.upstreams.lists import listing
+from gateway.upstreams.lists.listing import Discovered, NeedsSession, discover, read_all, read_list
 
 RELEASED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
 

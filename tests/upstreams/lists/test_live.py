@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams import live, subscriptions
-from gateway.upstreams.definition import Credentials
+from gateway.upstreams import live
+from gateway.upstreams.config.definition import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.lists import subscriptions
 from tests.upstreams.lists.fakes import FakeUpstream, Served, definition_of, tool, unreachable, until
 
 

@@ -17,13 +17,13 @@ from gateway.registry.parts import Part
 from gateway.registry.relayed import RelayedResource, RelayedTool, Requester
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
+from gateway.upstreams.config.definition import ByGlob, Choice, Definition, Scopes, TaskRule
+from gateway.upstreams.config.pins import Pinned, ToPin, entry_digest, read_lock, write_lock
 from gateway.upstreams.credentials import credentials_of
-from gateway.upstreams.definition import ByGlob, Choice, Definition, Scopes, TaskRule
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import Discovered, Listed
+from gateway.upstreams.lists.listing import Discovered, Listed
 from gateway.upstreams.part import PartMaker
-from gateway.upstreams.pins import Pinned, ToPin, entry_digest, read_lock, write_lock
 from gateway.upstreams.relay import UpstreamRelay
 from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
 from tests.upstreams.relay.calling import Call

@@ -13,7 +13,7 @@ from gateway.errors import CannotContinue, ResourceNotFound
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
 from gateway.registry.relayed import RelayedResource, Requester
 from gateway.upstreams import known
-from gateway.upstreams.definition import Choice, Scopes
+from gateway.upstreams.config.definition import Choice, Scopes
 from tests.protocol.uris.hostile import by_pydantic, by_urllib, hostile_uris
 from tests.upstreams.lists.fakes import FakeUpstream, definition_of
 from tests.upstreams.lists.fakes import Served as ServedUpstream

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams import subscriptions
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.listing import Discovered
-from gateway.upstreams.subscriptions import Notices, Subscriptions
+from gateway.upstreams.lists import subscriptions
+from gateway.upstreams.lists.listing import Discovered
+from gateway.upstreams.lists.subscriptions import Subscriptions
+from gateway.upstreams.ports import Changes
 
 ALL = Discovered({"tools": {"listChanged": True}, "resources": {"subscribe": True}})
 
@@ -40,7 +41,7 @@ class Upstream:
         )
 
     @contextlib.asynccontextmanager
-    async def listen(self, wanted: dict[str, Any]) -> AsyncIterator[Notices]:
+    async def listen(self, wanted: dict[str, Any]) -> AsyncIterator[Changes]:
         if self.refusals:
             self.refusals -= 1
             raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
@@ -48,7 +49,7 @@ class Upstream:
             raise UpstreamError("bugs", -32602, "Unknown resource")
         queue: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
 
-        async def notices() -> Notices:
+        async def notices() -> Changes:
             while (notice := await queue.get()) is not None:
                 yield notice
 

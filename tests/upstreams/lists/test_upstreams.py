@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import ConfigurationError
 from gateway.registry.parts import Part
 from gateway.registry.relayed import Requester
-from gateway.upstreams.definition import Definition
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.live import Live
 from gateway.upstreams.upstreams import Upstreams
 from tests.upstreams.lists.fakes import FakeUpstream, Telemetry, definition_of, make_live, until

@@ -22,8 +22,8 @@ from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
 from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.runtime.sources import Clock
 from gateway.sealing.packing import pack, unpack
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
-from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.http_client import HttpClient
 from gateway.upstreams.relay import UpstreamRelay

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
-from gateway.upstreams.listing import Discovered
+from gateway.upstreams.lists.listing import Discovered
+from gateway.upstreams.ports import Changes
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,7 @@ LONGEST_RETRY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 30.0
 """A stream that stays open this long was a success, so the next one is opened again soon."""
 
-Notices: TypeAlias = AsyncIterator[tuple[str, dict[str, Any]]]
-Listen: TypeAlias = Callable[[dict[str, Any]], AbstractAsyncContextManager[Notices]]
+Listen: TypeAlias = Callable[[dict[str, Any]], AbstractAsyncContextManager[Changes]]
 """Opens a `subscriptions/listen` stream with a filter. Entering it ends with the upstream's acknowledgement."""
 
 _LISTS: Final = ("tools", "prompts", "resources")

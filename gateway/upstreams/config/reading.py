@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from gateway.errors import ConfigurationError
 from gateway.settings.problems import Problems
-from gateway.upstreams.definition import (
+from gateway.upstreams.config.definition import (
     Ask,
     ByGlob,
     CredentialKind,
@@ -29,8 +29,8 @@ from gateway.upstreams.definition import (
     Transport,
     UpstreamFile,
 )
-from gateway.upstreams.documents import DocumentError, parse_json, parse_toml, repeated_names
-from gateway.upstreams.options import (
+from gateway.upstreams.config.documents import DocumentError, parse_json, parse_toml, repeated_names
+from gateway.upstreams.config.options import (
     Place,
     Values,
     listed,
@@ -57,8 +57,8 @@ from gateway.upstreams.options import (
     replaced,
     shown,
 )
-from gateway.upstreams.pins import Pinned, lock_file_of, read_lock
-from gateway.upstreams.variables import Variables
+from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
+from gateway.upstreams.config.variables import Variables
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_UPSTREAMS: Final = 256

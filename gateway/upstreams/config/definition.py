@@ -13,7 +13,7 @@ from gateway.protocol.uris.globs import globs_of_uris, tells_uris_apart
 from gateway.protocol.uris.readings import inner_reading, readings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
-from gateway.upstreams.pins import PINNED_KINDS, Pinned
+from gateway.upstreams.config.pins import PINNED_KINDS, Pinned
 
 Transport: TypeAlias = Literal["http", "stdio", "python"]
 Era: TypeAlias = Literal["auto", "stateless", "session"]

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from gateway.settings.hosts import is_loopback
 from gateway.settings.problems import Problems
 from gateway.settings.rates import Rate, parse_rate
-from gateway.upstreams.definition import ByGlob, Choice, Scopes, TaskMode, TaskRule
-from gateway.upstreams.variables import Hidden, VariableError, Variables
+from gateway.upstreams.config.definition import ByGlob, Choice, Scopes, TaskMode, TaskRule
+from gateway.upstreams.config.variables import Hidden, VariableError, Variables
 
 MAX_GLOBS: Final = 256
 MAX_URL_CHARACTERS: Final = 2048

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.settings.model import Settings
-from gateway.upstreams.definition import Definition, UpstreamFile
+from gateway.upstreams.config.definition import Definition, UpstreamFile
 
 _EXCHANGE_SETTINGS = ("token_exchange_url", "token_exchange_client_id", "token_exchange_client_secret")
 

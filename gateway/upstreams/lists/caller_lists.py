@@ -14,10 +14,10 @@ from gateway.registry.parts import Kind
 from gateway.registry.relayed import Requester
 from gateway.runtime.sources import Clock
 from gateway.upstreams.callers import caller_of
-from gateway.upstreams.definition import Definition
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
+from gateway.upstreams.lists.listing import PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
 MAX_LISTS: Final = 4_000
