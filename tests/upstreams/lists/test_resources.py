@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from gateway.authoring.served import Served
 from gateway.errors import CannotContinue, ResourceNotFound
+from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
 from gateway.registry.relayed import RelayedResource, Requester
 from gateway.upstreams import known
@@ -138,17 +139,20 @@ async def test_what_no_rule_is_about_is_served_under_any_spelling() -> None:
 @given(hostile_uris())
 @example("file:secret/x")
 @example("https:intra/public")
+@example("x:/")
+@example("x:x:/<")
 async def test_every_served_uri_is_sent_in_a_form_in_which_all_parsers_read_what_was_judged(uri: str) -> None:
     making = reading(Making(definition_of(**GUARDED, unlisted=True)))
     await making.part()
     served = found(making, uri)
     if served is None:
         return
-    text = await text_of(making, uri)
-    assert text == canonical(uri)
+    text, own = await text_of(making, uri), upstream_uri("bugs", f"bugs+{uri}")
+    assert own is not None
+    assert text == canonical(own)
     for parse in (by_pydantic, by_urllib):
-        for spelling in (parse(uri), parse(text)):
-            again = None if spelling is None else found(making, spelling)
+        for spelling in (parse(own), parse(text)):
+            again = None if spelling is None else making.maker.find("resources", own_uri("bugs", spelling))
             assert spelling is None or (again is not None and again.scopes == served.scopes)
 
 
