@@ -19,10 +19,12 @@ from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
 from gateway.upstreams.config.checks import setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
+from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import Credentials, credentials_of
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.http_client import HttpClient, client_of
+from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.http_target import proxy_of_environment
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import UpstreamTelemetry, UpstreamTracing
@@ -71,13 +73,24 @@ def connect(
         ConfigurationError: its address, proxy or certificates cannot be used.
     """
     try:
-        http = client_of(definition)
+        http = _http_client(definition)
     except ValueError as error:
         raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
     credentials = credentials_of(definition)
     client_info = {"name": CLIENT_NAME, "version": __version__}
     client = StatelessClient(definition.name, http, credentials, telemetry, client_info=client_info, tracing=tracing)
     return UpstreamConnection(client, credentials, http)
+
+
+def _http_client(definition: Definition) -> HttpClient:
+    proxy = definition.proxy
+    return HttpClient(
+        definition.url,
+        tls=definition.tls,
+        proxy=proxy_of_environment(definition.url) if proxy == ENVIRONMENT else proxy,
+        max_connections=definition.max_connections,
+        idle_seconds=definition.idle_seconds,
+    )
 
 
 class ServedUpstreams:

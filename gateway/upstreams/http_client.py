@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client for one URL of an upstream.
+"""An HTTP/1.1 client for one URL.
 
 Redirects are not followed, nothing is repeated, and the proxy variables of the environment are ignored.
 """
@@ -7,48 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final
+from typing import TypeAlias
 
 from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.config.definition import Definition, Tls
-from gateway.upstreams.config.options import ENVIRONMENT
-from gateway.upstreams.failures import Reason
 from gateway.upstreams.guard import Resolve, SharedLookups, resolve_with_system
 from gateway.upstreams.http_connecting import Connector
 from gateway.upstreams.http_connection import HttpConnection
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
 from gateway.upstreams.http_incoming import Incoming
 from gateway.upstreams.http_pool import HttpPool
-from gateway.upstreams.http_target import proxy_of, proxy_of_environment, target_of
-from gateway.upstreams.http_tls import TlsContexts
+from gateway.upstreams.http_target import proxy_of, target_of
+from gateway.upstreams.http_tls import NO_TLS_FILES, TlsContexts, TlsFiles
 
-_NO_TLS_FILES: Final = Tls()
-
-
-def client_of(definition: Definition) -> HttpClient:
-    """Return a new client for the URL of an upstream.
-
-    Raises:
-        ValueError: the URL, the proxy or the TLS files cannot be used; the message says why.
-    """
-    proxy = definition.proxy
-    return HttpClient(
-        definition.name,
-        definition.url,
-        tls=definition.tls,
-        proxy=proxy_of_environment(definition.url) if proxy == ENVIRONMENT else proxy,
-        max_connections=definition.max_connections,
-        idle_seconds=definition.idle_seconds,
-    )
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class HttpClient:
     """Sends requests to one URL.
 
     Args:
-        upstream: the name of the upstream, for failures.
         url: http or https, without credentials.
         tls: the files for https.
-        proxy: the URL of an HTTP proxy, or None. It resolves the names of upstreams by itself.
+        proxy: the URL of an HTTP proxy, or None. It resolves names by itself.
         max_connections: how many connections may be open at once; further requests wait.
         idle_seconds: how long an unused connection is kept.
         rule: who wrote the URL, and so which addresses it may lead to.
@@ -60,10 +40,9 @@ class HttpClient:
 
     def __init__(
         self,
-        upstream: str,
         url: str,
         *,
-        tls: Tls = _NO_TLS_FILES,
+        tls: TlsFiles = NO_TLS_FILES,
         proxy: str | None = None,
         max_connections: int = 100,
         idle_seconds: float = 300.0,
@@ -73,9 +52,8 @@ class HttpClient:
         target = target_of(url)
         way = None if proxy is None else proxy_of(proxy)
         contexts = TlsContexts(tls) if target.is_tls else None
-        contexts_of_proxy = TlsContexts(Tls(ca=tls.ca)) if way is not None and way.is_tls else None
+        contexts_of_proxy = TlsContexts(TlsFiles(ca=tls.ca)) if way is not None and way.is_tls else None
         connector = Connector(
-            upstream,
             target,
             tls=contexts,
             proxy=way,
@@ -83,7 +61,7 @@ class HttpClient:
             rule=rule,
             resolve=SharedLookups(resolve),
         )
-        self._pool = HttpPool(upstream, connector.connect, max_connections, idle_seconds)
+        self._pool = HttpPool(connector.connect, max_connections, idle_seconds)
         form = target.path
         lines = [f"Host: {target.authority}", "Accept-Encoding: identity"]
         if way is not None and not target.is_tls:
@@ -94,7 +72,7 @@ class HttpClient:
                 lines.append(f"Proxy-Authorization: {way.authorization}")
         self._post = "\r\n".join((f"POST {form} HTTP/1.1", *lines, "")).encode()
 
-    def post(self, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, deadline: float) -> HttpExchange:
+    def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> HttpExchange:
         """Return a POST request, sent on entering it as a context.
 
         Args:
@@ -137,7 +115,7 @@ class HttpExchange:
         """Send the request, and wait for the head of the response.
 
         Raises:
-            UpstreamFailure: there was no response; its `sent` says whether the upstream may have acted.
+            HttpFailure: there was no response; its `sent` says whether the server may have acted.
         """
         connection = await self._pool.take(self._deadline)
         incoming = connection.send(self._head, self._body, self._deadline)
@@ -179,29 +157,26 @@ class HttpResponse:
             limit: the largest size, in bytes.
 
         Raises:
-            UpstreamFailure: the body is larger, incomplete, late or malformed.
+            HttpFailure: the body is larger, incomplete, late or malformed.
         """
         incoming = self._incoming
         if int(self.headers.get("content-length", 0)) > limit:
-            raise self._too_large(limit)
+            raise _too_large(limit)
         if incoming.is_complete:
             whole = incoming.everything()
             if len(whole) > limit:
-                raise self._too_large(limit)
+                raise _too_large(limit)
             return whole
         received = bytearray()
         while piece := await incoming.piece():
             if len(received) + len(piece) > limit:
-                raise self._too_large(limit)
+                raise _too_large(limit)
             received += piece
         return bytes(received)
 
     def chunks(self) -> HttpChunks:
         """Return the body in pieces, as they arrive, without a limit on all of them together."""
         return HttpChunks(self._incoming)
-
-    def _too_large(self, limit: int) -> Exception:
-        return self._incoming.failure(Reason.TOO_LARGE, f"the body has more than {limit} bytes")
 
 
 class HttpChunks:
@@ -219,9 +194,13 @@ class HttpChunks:
         """Return the next piece.
 
         Raises:
-            UpstreamFailure: the body is incomplete, late or malformed.
+            HttpFailure: the body is incomplete, late or malformed.
         """
         piece = await self._incoming.piece()
         if not piece:
             raise StopAsyncIteration
         return piece
+
+
+def _too_large(limit: int) -> HttpFailure:
+    return HttpFailure(HttpReason.TOO_LARGE, sent=True, detail=f"the body has more than {limit} bytes")

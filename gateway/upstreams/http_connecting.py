@@ -1,17 +1,16 @@
-"""Opens connections to an upstream: name, address guard, TCP, proxy, TLS."""
+"""Opens connections to a server: name, address guard, TCP, proxy, TLS."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import socket
 import ssl
 from typing import Final
 
 from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guard import AddressRefused, Resolve, allowed_addresses
 from gateway.upstreams.http_connection import HttpConnection
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
 from gateway.upstreams.http_target import Proxy, Target, authority_of
 from gateway.upstreams.http_tls import TlsContexts
 
@@ -26,7 +25,6 @@ class Connector:
     """Opens connections to one target.
 
     Args:
-        upstream: the name of the upstream, for failures.
         target: where to connect to.
         tls: makes TLS contexts; None if the target is not https.
         proxy: the proxy on the way, or None.
@@ -37,7 +35,6 @@ class Connector:
 
     def __init__(
         self,
-        upstream: str,
         target: Target,
         *,
         tls: TlsContexts | None,
@@ -46,7 +43,6 @@ class Connector:
         rule: AddressRule,
         resolve: Resolve,
     ) -> None:
-        self._upstream = upstream
         self._target = target
         self._tls = tls
         self._proxy = proxy
@@ -61,19 +57,19 @@ class Connector:
             deadline: a time of the event loop.
 
         Raises:
-            UpstreamFailure: there was no connection in time, or an address is refused. Nothing was sent.
+            HttpFailure: there was no connection in time, or an address is refused. Nothing was sent.
         """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(min(deadline, loop.time() + CONNECT_SECONDS)):
                 return await self._open()
         except AddressRefused as error:
-            raise self._failure(Reason.REFUSED_ADDRESS, str(error)) from None
+            raise HttpFailure(HttpReason.REFUSED_ADDRESS, sent=False, detail=str(error)) from None
         except TimeoutError:
-            reason = Reason.TIMED_OUT if loop.time() >= deadline else Reason.UNREACHABLE
-            raise self._failure(reason, "no connection in time") from None
+            reason = HttpReason.TIMED_OUT if loop.time() >= deadline else HttpReason.UNREACHABLE
+            raise HttpFailure(reason, sent=False, detail="no connection in time") from None
         except OSError as error:  # TLS and name resolution too
-            raise self._failure(Reason.UNREACHABLE, _described(error)) from None
+            raise HttpFailure(HttpReason.UNREACHABLE, sent=False, detail=_described(error)) from None
 
     async def _open(self) -> HttpConnection:
         target, proxy = self._target, self._proxy
@@ -99,7 +95,7 @@ class Connector:
 
     async def _dial_one(self, address: str, port: int, context: ssl.SSLContext | None, name: str) -> HttpConnection:
         _, connection = await asyncio.get_running_loop().create_connection(
-            functools.partial(HttpConnection, self._upstream),
+            HttpConnection,
             address,
             port,
             ssl=context,
@@ -112,7 +108,7 @@ class Connector:
         loop = asyncio.get_running_loop()
         try:
             await self._ask_for_tunnel(connection, proxy)
-            encrypted = HttpConnection(self._upstream)
+            encrypted = HttpConnection()
             transport = await loop.start_tls(
                 connection.transport, encrypted, context, server_hostname=self._target.host
             )
@@ -134,7 +130,7 @@ class Connector:
         incoming = connection.send(request, b"", asyncio.get_running_loop().time() + CONNECT_SECONDS)
         try:
             await incoming.head()
-        except UpstreamFailure as failure:
+        except HttpFailure as failure:
             raise OSError(f"the proxy: {failure.detail}") from None
         if not 200 <= incoming.status < 300:
             raise OSError(f"the proxy refuses the connection with status {incoming.status}")
@@ -148,12 +144,9 @@ class Connector:
         addresses = await allowed_addresses(target.host, target.port, self._rule, self._resolve)
         return authority_of(addresses[0], target.port)
 
-    def _failure(self, reason: Reason, detail: str) -> UpstreamFailure:
-        return UpstreamFailure(self._upstream, reason, sent=False, detail=detail)
-
 
 def _described(error: OSError) -> str:
-    """Describe an error in words that do not come from the upstream."""
+    """Describe an error in words that do not come from the server."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

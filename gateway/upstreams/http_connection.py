@@ -1,4 +1,4 @@
-"""One connection to an upstream: HTTP/1.1, one request at a time.
+"""One connection to a server: HTTP/1.1, one request at a time.
 
 httptools refuses most responses that two parsers could read differently: two framings or lengths, bad chunk sizes,
 folded lines, bare LF (RFC 9112 sections 2.2, 5.2, 6.3). This module refuses the rest, and everything without end.
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, cast
 
 import httptools
 
-from gateway.upstreams.failures import Reason
+from gateway.upstreams.http_failures import HttpReason
 from gateway.upstreams.http_incoming import Incoming
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -44,23 +44,19 @@ class _Refused(Exception):
 class HttpConnection(asyncio.Protocol):
     """Sends requests and receives their responses.
 
-    Args:
-        upstream: the name of the upstream, for failures.
-
     Attributes:
         transport: the connection, once it is made.
         owner: keeps this connection; None while it is not ready.
         is_lost: whether the connection is closed.
-        keep_alive_seconds: how long the upstream keeps the connection open, if it has said so.
+        keep_alive_seconds: how long the server keeps the connection open, if it has said so.
     """
 
     transport: asyncio.Transport
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self) -> None:
         self.owner: Owner | None = None
         self.is_lost = False
         self.keep_alive_seconds: float | None = None
-        self._upstream = upstream
         self._loop = asyncio.get_running_loop()
         self._parser: Any = httptools.HttpResponseParser(self)
         self._poll: select.poll | None = None
@@ -81,7 +77,7 @@ class HttpConnection(asyncio.Protocol):
 
     def send(self, request: bytes, body: bytes, deadline: float) -> Incoming:
         """Send a request; its response is received until the deadline, a time of the event loop."""
-        incoming = Incoming(self._upstream, self._loop)
+        incoming = Incoming(self._loop)
         self._incoming = incoming
         self._timer = self._loop.call_at(deadline, self._time_out)
         self._headers = {}
@@ -93,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Return whether an idle connection can take a request.
 
-        The event loop may not have noticed yet that the upstream has closed it, or has sent something unasked, which
+        The event loop may not have noticed yet that the server has closed it, or has sent something unasked, which
         would be read as the response. So the socket itself is asked.
         """
         if self.is_lost or self.transport.is_closing():
@@ -110,7 +106,7 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._stop(Reason.CUT, "closed by the gateway")
+        self._stop(HttpReason.CUT, "closed by the gateway")
         self.transport.abort()
 
     def detach(self) -> None:
@@ -148,8 +144,8 @@ class HttpConnection(asyncio.Protocol):
         if incoming is not None and self._ends_with_connection and exc is None:
             self.detach()
             incoming.complete()
-        reason = "TLS failed" if isinstance(exc, ssl.SSLError) else "the upstream closed the connection"
-        self._stop(Reason.CUT, reason)
+        reason = "TLS failed" if isinstance(exc, ssl.SSLError) else "the server closed the connection"
+        self._stop(HttpReason.CUT, reason)
         if self.owner is not None:
             self.owner.lost(self)
 
@@ -229,14 +225,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, error: Exception) -> None:
         cause = error.__context__ or error  # the parser wraps what a callback raises
-        self._stop(Reason.MALFORMED, str(cause) if isinstance(cause, _Refused) else "not a valid HTTP/1.1 response")
+        self._stop(HttpReason.MALFORMED, str(cause) if isinstance(cause, _Refused) else "not a valid HTTP/1.1 response")
         self.transport.abort()
 
     def _time_out(self) -> None:
-        self._stop(Reason.TIMED_OUT, "no complete response in time")
+        self._stop(HttpReason.TIMED_OUT, "no complete response in time")
         self.transport.abort()
 
-    def _stop(self, reason: Reason, detail: str) -> None:
+    def _stop(self, reason: HttpReason, detail: str) -> None:
         incoming = self._incoming
         self.detach()
         if incoming is not None:

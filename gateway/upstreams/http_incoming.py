@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
 
 MAX_BUFFERED_BYTES: Final = 64 * 1024
 """The connection stops reading when this much of a body waits for its reader."""
@@ -21,7 +21,6 @@ class Incoming:
     `everything`.
 
     Args:
-        upstream: the name of the upstream, for failures.
         loop: the event loop.
 
     Attributes:
@@ -36,7 +35,6 @@ class Incoming:
         "_loop",
         "_pieces",
         "_size",
-        "_upstream",
         "_waiter",
         "headers",
         "is_complete",
@@ -44,17 +42,16 @@ class Incoming:
         "status",
     )
 
-    def __init__(self, upstream: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.headers = _NO_HEADERS
         self.is_complete = False
         self.resume: Callable[[], None] | None = None
-        self._upstream = upstream
         self._loop = loop
         self._pieces: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._failure: tuple[Reason, str] | None = None
+        self._failure: tuple[HttpReason, str] | None = None
 
     def receive_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Take the status and headers."""
@@ -74,21 +71,17 @@ class Incoming:
         self.is_complete = True
         self._wake()
 
-    def fail(self, reason: Reason, detail: str) -> None:
+    def fail(self, reason: HttpReason, detail: str) -> None:
         """End the response early; the reader gets what arrived before, then the failure."""
         if self._failure is None and not self.is_complete:
             self._failure = (reason, detail)
             self._wake()
 
-    def failure(self, reason: Reason, detail: str = "") -> UpstreamFailure:
-        """Return a failure of this request, which was sent."""
-        return UpstreamFailure(self._upstream, reason, sent=True, detail=detail)
-
     async def head(self) -> None:
         """Wait for status and headers.
 
         Raises:
-            UpstreamFailure: the response ended before that.
+            HttpFailure: the response ended before that.
         """
         while not self.status:
             await self._wait()
@@ -97,7 +90,7 @@ class Incoming:
         """Return the next piece of the body; nothing after the last one.
 
         Raises:
-            UpstreamFailure: the response ended early.
+            HttpFailure: the response ended early.
         """
         while not self._pieces:
             if self.is_complete:
@@ -118,7 +111,8 @@ class Incoming:
 
     async def _wait(self) -> None:
         if self._failure is not None:
-            raise self.failure(*self._failure)
+            reason, detail = self._failure
+            raise HttpFailure(reason, sent=True, detail=detail)
         self._waiter = self._loop.create_future()
         try:
             await self._waiter

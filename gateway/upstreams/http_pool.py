@@ -1,4 +1,4 @@
-"""The connections to one upstream: a bounded number, kept open between requests."""
+"""The connections to one server: a bounded number, kept open between requests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.http_connection import HttpConnection
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
 
 Connect: TypeAlias = Callable[[float], Awaitable[HttpConnection]]
 """Open a connection before a deadline, a time of the event loop."""
 
 _KEEP_ALIVE_MARGIN_SECONDS: Final = 1.0
-"""A connection is not used this long before its upstream closes it: a request could meet the end of it."""
+"""A connection is not used this long before its server closes it: a request could meet the end of it."""
 
 
 class HttpPool:
@@ -24,14 +24,12 @@ class HttpPool:
     used first, so that those beyond the need become idle and close.
 
     Args:
-        upstream: the name of the upstream, for failures.
         connect: opens a connection.
         max_connections: the number of places.
         idle_seconds: how long an unused connection is kept.
     """
 
-    def __init__(self, upstream: str, connect: Connect, max_connections: int, idle_seconds: float) -> None:
-        self._upstream = upstream
+    def __init__(self, connect: Connect, max_connections: int, idle_seconds: float) -> None:
         self._connect = connect
         self._free_places = max_connections
         self._idle_seconds = idle_seconds
@@ -47,7 +45,7 @@ class HttpPool:
             deadline: a time of the event loop.
 
         Raises:
-            UpstreamFailure: all places stayed taken, or no connection could be opened. Nothing was sent.
+            HttpFailure: all places stayed taken, or no connection could be opened. Nothing was sent.
         """
         while True:
             connection = self._pop_idle()
@@ -110,7 +108,7 @@ class HttpPool:
             raise
         if connection.is_lost:
             self._free_place()
-            raise UpstreamFailure(self._upstream, Reason.UNREACHABLE, sent=False, detail="the connection was closed")
+            raise HttpFailure(HttpReason.UNREACHABLE, sent=False, detail="the connection was closed")
         connection.owner = self
         return connection
 
@@ -123,9 +121,7 @@ class HttpPool:
                 return await waiter
         except TimeoutError:
             self._give_back(waiter)
-            raise UpstreamFailure(
-                self._upstream, Reason.BUSY, sent=False, detail="all connections stayed in use"
-            ) from None
+            raise HttpFailure(HttpReason.BUSY, sent=False, detail="all connections stayed in use") from None
         except BaseException:
             self._give_back(waiter)
             raise

@@ -52,7 +52,7 @@ class Proxy:
 
 
 def target_of(url: str) -> Target:
-    """Take the URL of an upstream apart.
+    """Take a URL apart.
 
     Raises:
         ValueError: the URL is not one that requests can go to. The message says why, without the URL.

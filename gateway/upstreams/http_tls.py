@@ -1,13 +1,12 @@
-"""TLS to an upstream: which authorities are trusted, and the certificate that the gateway presents."""
+"""TLS to a server: which authorities are trusted, and the certificate that the gateway presents."""
 
 from __future__ import annotations
 
 import logging
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from gateway.upstreams.config.definition import Tls
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +14,25 @@ _Versions = tuple[tuple[int, int, int], ...]
 
 _NO_PASSWORD: Final = ""
 """For a key that is encrypted: OpenSSL would ask for its password on the terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Certificates for the connection to a server, as files in PEM format.
+
+    Attributes:
+        ca: the authorities to trust instead of the system's; None trusts those.
+        cert: the certificate of the client with its chain; None presents none.
+        key: the key of `cert`; None looks for it in `cert`.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+NO_TLS_FILES: Final = TlsFiles()
+"""What the system trusts, without a certificate of the client."""
 
 
 class TlsContexts:
@@ -27,7 +45,7 @@ class TlsContexts:
         ValueError: the files cannot be used; the message says which and why.
     """
 
-    def __init__(self, files: Tls) -> None:
+    def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._versions = self._read_versions()
         self._context = _new_context(files)
@@ -59,7 +77,7 @@ def _version(path: Path) -> tuple[int, int, int]:
     return (status.st_mtime_ns, status.st_ino, status.st_size)
 
 
-def _new_context(files: Tls) -> ssl.SSLContext:
+def _new_context(files: TlsFiles) -> ssl.SSLContext:
     if files.key is not None and files.cert is None:
         raise ValueError("a TLS key needs a certificate; set cert too")
     try:

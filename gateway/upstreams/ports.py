@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -43,9 +42,6 @@ Changes: TypeAlias = AsyncIterator[tuple[str, dict[str, Any]]]
 """The methods and parameters of notifications of changes, as they arrive."""
 
 
-RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
-
-
 class Requests(Protocol):
     """Sends requests to one upstream; see `gateway.upstreams.stateless.StatelessClient`."""
 
@@ -64,49 +60,6 @@ class Requests(Protocol):
         max_bytes: int,
     ) -> dict[str, Any]:
         """Send a request and return its result."""
-        ...
-
-
-class HttpResponse(Protocol):
-    """The head of a response, and its body to read once."""
-
-    @property
-    def status(self) -> int:
-        """The status code."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The header fields, names in lower case."""
-        ...
-
-    async def body(self, limit: int) -> bytes:
-        """Return the whole body.
-
-        Raises:
-            UpstreamFailure: it is larger than `limit` bytes, late or cut.
-        """
-        ...
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Return the body piece by piece, as it arrives."""
-        ...
-
-
-class HttpClient(Protocol):
-    """Sends requests to one upstream."""
-
-    def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> AbstractAsyncContextManager[HttpResponse]:
-        """Send a request. Leaving the context before the end of the body closes the connection.
-
-        Args:
-            headers: header fields besides those of HTTP itself.
-            body: the body.
-            deadline: when the response must have ended, on the clock of the event loop.
-
-        Raises:
-            UpstreamFailure: there is no response; `sent` says whether the upstream may have got the request.
-        """
         ...
 
 

@@ -35,12 +35,11 @@ from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.http_client import HttpClient, HttpResponse, RawHeaders
+from gateway.upstreams.http_failures import HttpFailure
 from gateway.upstreams.ports import (
     NOBODY,
-    HttpClient,
-    HttpResponse,
     OnNotice,
-    RawHeaders,
     UpstreamCaller,
     UpstreamTelemetry,
     UpstreamTracing,
@@ -331,7 +330,10 @@ class StatelessClient:
 
     async def _attempt(self, job: _Job, credentials: RawHeaders, stack: contextlib.AsyncExitStack) -> HttpResponse:
         posting = self._http.post([*job.headers, *credentials], job.body, deadline=job.deadline)
-        response = await stack.enter_async_context(posting)
+        try:
+            response = await stack.enter_async_context(posting)
+        except HttpFailure as failure:
+            raise self._http_failure(failure) from None
         if response.status == _OK:
             return response
         try:
@@ -365,7 +367,7 @@ class StatelessClient:
             return None
         try:
             message = read_message(await response.body(min(MAX_ERROR_BYTES, job.max_bytes)), job.request_id)
-        except (Malformed, UpstreamFailure):
+        except (Malformed, HttpFailure):
             return None
         is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
         return message if isinstance(message, ErrorAnswer) and is_answer else None
@@ -392,7 +394,11 @@ class StatelessClient:
     async def _read_json(self, response: HttpResponse, job: _Job) -> Result | ErrorAnswer:
         if _media_type(response) != _JSON:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
-        message = self._message(await response.body(job.max_bytes), job)
+        try:
+            body = await response.body(job.max_bytes)
+        except HttpFailure as failure:
+            raise self._http_failure(failure) from None
+        message = self._message(body, job)
         if isinstance(message, Notice):
             raise self._failure(Reason.MALFORMED, "the answer is a notification")
         return self._answer(message)
@@ -403,15 +409,17 @@ class StatelessClient:
         """Yield the messages of an event stream, of which at most `limit` bytes are read."""
         events = EventStream(job.max_bytes)
         received = 0
-        async for piece in pieces:
-            received += len(piece)
-            if limit is not None and received > limit:
-                raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
-            try:
+        try:
+            async for piece in pieces:
+                received += len(piece)
+                if limit is not None and received > limit:
+                    raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
                 for event in events.feed(piece):
                     yield self._message(event, job)
-            except EventTooLarge as error:
-                raise self._failure(Reason.TOO_LARGE, str(error)) from None
+        except EventTooLarge as error:
+            raise self._failure(Reason.TOO_LARGE, str(error)) from None
+        except HttpFailure as failure:
+            raise self._http_failure(failure) from None
 
     def _message(self, body: bytes, job: _Job) -> Message:
         try:
@@ -499,6 +507,9 @@ class StatelessClient:
     def _failure(self, reason: Reason, detail: str, *, sent: bool = True) -> UpstreamFailure:
         return UpstreamFailure(self._upstream, reason, sent=sent, detail=detail)
 
+    def _http_failure(self, failure: HttpFailure) -> UpstreamFailure:
+        return self._failure(Reason(failure.reason.value), failure.detail, sent=failure.sent)
+
     def _counted(self, failure: UpstreamFailure) -> UpstreamFailure:
         self._telemetry.failed(self._upstream, failure.reason)
         return failure
@@ -511,7 +522,7 @@ def _media_type(response: HttpResponse) -> str:
 
 async def _finish(pieces: AsyncIterator[bytes]) -> None:
     """Read the end of a stream after its answer, if it comes at once."""
-    with contextlib.suppress(TimeoutError, UpstreamFailure):
+    with contextlib.suppress(TimeoutError, HttpFailure):
         async with asyncio.timeout(FINISH_SECONDS):
             for _ in range(FINISH_PIECES):
                 if await anext(pieces, None) is None:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from gateway.protocol.uris.globs import globs_of_uris, tells_uris_apart
@@ -14,6 +13,7 @@ from gateway.protocol.uris.readings import inner_reading, readings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
 from gateway.upstreams.config.pins import PINNED_KINDS, Pinned
+from gateway.upstreams.http_tls import NO_TLS_FILES, TlsFiles
 
 Transport: TypeAlias = Literal["http", "stdio", "python"]
 Era: TypeAlias = Literal["auto", "stateless", "session"]
@@ -127,21 +127,6 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
-    """Certificates for the connection to an upstream, as files in PEM format.
-
-    Attributes:
-        ca: the authorities to trust instead of the system's; None trusts those.
-        cert: the certificate of the gateway with its chain; None presents none.
-        key: the key of `cert`; None looks for it in `cert`.
-    """
-
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Definition:
     """An upstream to serve. Two definitions that are equal are the same upstream, which a new file does not replace.
 
@@ -204,7 +189,7 @@ class Definition:
     instructions: bool = True
     pin: Pin = "off"
     pinned: Pinned = field(default=Pinned(), repr=False)
-    tls: Tls = Tls()
+    tls: TlsFiles = NO_TLS_FILES
     proxy: str | None = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)
     judges_resources: bool = field(init=False, repr=False, compare=False)

@@ -25,7 +25,6 @@ from gateway.upstreams.config.definition import (
     Pin,
     Scope,
     TaskRule,
-    Tls,
     Transport,
     UpstreamFile,
 )
@@ -59,6 +58,7 @@ from gateway.upstreams.config.options import (
 )
 from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
 from gateway.upstreams.config.variables import Variables
+from gateway.upstreams.http_tls import TlsFiles
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_UPSTREAMS: Final = 256
@@ -448,7 +448,7 @@ class _EntryReader:
             resource=_optional(values, place, "resource"),
         )
 
-    def _tls(self, url: str) -> Tls:
+    def _tls(self, url: str) -> TlsFiles:
         place = self._at.inside("tls")
         values = read_object(self._options.get("tls"), place)
         refuse_unknown(values, ("ca", "cert", "key"), place)
@@ -459,7 +459,7 @@ class _EntryReader:
         ca, cert, key = (
             read_file_path(values.get(name), place.inside(name), self._variables) for name in ("ca", "cert", "key")
         )
-        return Tls(ca, cert, key)
+        return TlsFiles(ca, cert, key)
 
     def _check_command(self) -> None:
         values, place = self._values, self._place

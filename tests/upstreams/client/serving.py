@@ -115,7 +115,7 @@ class Asking:
 async def asking(
     url: str, credentials: Credentials | None = None, *, connections: int = 100, **options: Any
 ) -> AsyncIterator[Asking]:
-    http = HttpClient(NAME, url, max_connections=connections)
+    http = HttpClient(url, max_connections=connections)
     try:
         yield Asking(http, credentials or PlainHeaders(), **options)
     finally:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from gateway.errors import ConfigurationError
 from gateway.settings.rates import Rate
-from gateway.upstreams.config.definition import Credentials, Definition, NotServed, TaskRule, Tls, UpstreamFile
+from gateway.upstreams.config.definition import Credentials, Definition, NotServed, TaskRule, UpstreamFile
 from gateway.upstreams.config.reading import MAX_FILE_BYTES, UpstreamReader
+from gateway.upstreams.http_tls import TlsFiles
 
 SECRET = "hunter2-hunter2"
 ENVIRON = {"TOKEN": SECRET, "TRICKY": 'x", "pin": "off'}
@@ -147,7 +148,7 @@ def test_every_option_is_read(tmp_path: Path) -> None:
     assert (found.timeout_seconds, found.held_seconds, found.idle_seconds) == (2.5, 30.0, 9.0)
     assert (found.max_in_flight, found.max_connections, found.max_result_bytes) == (1, 2, 2048)
     assert found.rate == Rate(100, 1, 200)
-    assert found.tls == Tls(tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem")
+    assert found.tls == TlsFiles(tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem")
     assert found.proxy == f"http://user:{SECRET}@proxy:3128"
     assert SECRET not in repr(found)
     assert type(found.credentials.client_secret) is str

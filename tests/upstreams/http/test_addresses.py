@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.upstreams.addresses import AddressRule, is_allowed
-from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guard import AddressRefused, allowed_addresses
 from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
 from tests.upstreams.http.peers import OK, always, ask, serving
 
 NEVER_BY_NAME = [
@@ -117,19 +117,19 @@ async def test_a_literal_is_the_operators_word_but_nobody_elses(text: str) -> No
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "localhost"])
 async def test_other_spellings_of_an_address_are_names(host: str) -> None:
     async with serving(always(OK)) as peer:
-        client = HttpClient("u", peer.url(host=host), rule=AddressRule.GLOBAL)
-        with pytest.raises(UpstreamFailure) as caught:
+        client = HttpClient(peer.url(host=host), rule=AddressRule.GLOBAL)
+        with pytest.raises(HttpFailure) as caught:
             await ask(client)
-        assert caught.value.reason in {Reason.REFUSED_ADDRESS, Reason.UNREACHABLE}
+        assert caught.value.reason in {HttpReason.REFUSED_ADDRESS, HttpReason.UNREACHABLE}
         assert not caught.value.sent
         assert not peer.talks
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254.", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376"])
 async def test_another_spelling_of_a_metadata_address_is_no_literal(host: str) -> None:
-    with pytest.raises(UpstreamFailure) as caught:
-        await ask(HttpClient("u", f"http://{host}/"))
-    assert caught.value.reason in {Reason.REFUSED_ADDRESS, Reason.UNREACHABLE}
+    with pytest.raises(HttpFailure) as caught:
+        await ask(HttpClient(f"http://{host}/"))
+    assert caught.value.reason in {HttpReason.REFUSED_ADDRESS, HttpReason.UNREACHABLE}
     assert not caught.value.sent
 
 
@@ -140,12 +140,12 @@ async def test_a_name_is_not_resolved_again_after_it_was_checked() -> None:
         return next(answers)
 
     async with serving(always(OK)) as peer:
-        client = HttpClient("u", peer.url(host="upstream.example"), resolve=rebinding)
+        client = HttpClient(peer.url(host="upstream.example"), resolve=rebinding)
         assert await ask(client) == b"ok"
         await client.aclose()
-        with pytest.raises(UpstreamFailure) as caught:
+        with pytest.raises(HttpFailure) as caught:
             await ask(client)
-        assert (caught.value.reason, caught.value.sent) == (Reason.REFUSED_ADDRESS, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.REFUSED_ADDRESS, False)
 
 
 @pytest.mark.parametrize(
@@ -163,5 +163,5 @@ async def test_a_name_is_not_resolved_again_after_it_was_checked() -> None:
 )
 def test_a_url_that_cannot_be_used_is_refused_without_being_quoted(url: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
-        HttpClient("u", url)
+        HttpClient(url)
     assert "secret" not in str(caught.value)

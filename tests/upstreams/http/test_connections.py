@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
 from tests.upstreams.http.peers import OK, Script, Talk, always, ask, once, serving, soon, then_silence
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -50,7 +50,7 @@ def held(release: asyncio.Event) -> Script:
 
 async def test_a_connection_is_used_again_and_closed_when_the_client_is() -> None:
     async with serving(always(OK)) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         for _ in range(5):
             await ask(client)
         assert len(peer.talks) == 1
@@ -60,20 +60,20 @@ async def test_a_connection_is_used_again_and_closed_when_the_client_is() -> Non
 
 async def test_a_refused_connection_is_not_sent_and_takes_no_place() -> None:
     with unused_port() as port:
-        client = HttpClient("u", f"http://127.0.0.1:{port}/", max_connections=1)
+        client = HttpClient(f"http://127.0.0.1:{port}/", max_connections=1)
         for _ in range(3):
-            with pytest.raises(UpstreamFailure) as caught:
+            with pytest.raises(HttpFailure) as caught:
                 await ask(client, seconds=2)
-            assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+            assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
 
 
 async def test_a_name_that_does_not_exist_is_not_sent() -> None:
     async def resolve(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    with pytest.raises(UpstreamFailure) as caught:
-        await ask(HttpClient("u", "http://upstream.example/", resolve=resolve))
-    assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+    with pytest.raises(HttpFailure) as caught:
+        await ask(HttpClient("http://upstream.example/", resolve=resolve))
+    assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
     assert caught.value.detail == "the name cannot be resolved: Name or service not known"
 
 
@@ -82,9 +82,9 @@ async def test_a_deadline_ends_a_slow_resolution_unsent() -> None:
         await asyncio.Event().wait()
         return []
 
-    with pytest.raises(UpstreamFailure) as caught:
-        await ask(HttpClient("u", "http://upstream.example/", resolve=resolve), seconds=0.02)
-    assert (caught.value.reason, caught.value.sent) == (Reason.TIMED_OUT, False)
+    with pytest.raises(HttpFailure) as caught:
+        await ask(HttpClient("http://upstream.example/", resolve=resolve), seconds=0.02)
+    assert (caught.value.reason, caught.value.sent) == (HttpReason.TIMED_OUT, False)
 
 
 async def test_a_name_that_is_never_found_takes_one_lookup_at_a_time() -> None:
@@ -97,15 +97,15 @@ async def test_a_name_that_is_never_found_takes_one_lookup_at_a_time() -> None:
         await may_end.wait()
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
-    client = HttpClient("u", "http://upstream.example/", resolve=resolve)
+    client = HttpClient("http://upstream.example/", resolve=resolve)
     for _ in range(3):
-        with pytest.raises(UpstreamFailure):
+        with pytest.raises(HttpFailure):
             await asyncio.gather(*(ask(client, seconds=0.02) for _ in range(5)))
     assert lookups == 1
     may_end.set()
-    with pytest.raises(UpstreamFailure):
+    with pytest.raises(HttpFailure):
         await ask(client)
-    with pytest.raises(UpstreamFailure):
+    with pytest.raises(HttpFailure):
         await ask(client)
     assert lookups > 1
 
@@ -115,7 +115,7 @@ async def test_an_address_that_cannot_be_reached_is_followed_by_the_next() -> No
         return ["127.0.0.2", "127.0.0.1"]
 
     async with serving(always(OK)) as peer:
-        client = HttpClient("u", peer.url(host="upstream.example"), resolve=resolve)
+        client = HttpClient(peer.url(host="upstream.example"), resolve=resolve)
         assert await ask(client) == b"ok"
         assert peer.requests[0].values("host") == [f"upstream.example:{peer.port}"]
         await client.aclose()
@@ -124,7 +124,7 @@ async def test_an_address_that_cannot_be_reached_is_followed_by_the_next() -> No
 async def test_more_requests_than_connections_wait_for_their_turn() -> None:
     release = asyncio.Event()
     async with serving(held(release)) as peer:
-        client = HttpClient("u", peer.url(), max_connections=3)
+        client = HttpClient(peer.url(), max_connections=3)
         calls = [asyncio.create_task(ask(client)) for _ in range(10)]
         await until(lambda: len(peer.requests) == 3)
         release.set()
@@ -135,12 +135,12 @@ async def test_more_requests_than_connections_wait_for_their_turn() -> None:
 
 async def test_a_request_that_waited_for_a_connection_in_vain_is_not_sent() -> None:
     async with serving(held(asyncio.Event())) as peer:
-        client = HttpClient("u", peer.url(), max_connections=1)
+        client = HttpClient(peer.url(), max_connections=1)
         first = asyncio.create_task(ask(client))
         await until(lambda: len(peer.requests) == 1)
-        with pytest.raises(UpstreamFailure) as caught:
+        with pytest.raises(HttpFailure) as caught:
             await ask(client, seconds=0.02)
-        assert (caught.value.reason, caught.value.sent) == (Reason.BUSY, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.BUSY, False)
         first.cancel()
 
 
@@ -148,7 +148,7 @@ async def test_a_request_that_waited_for_a_connection_in_vain_is_not_sent() -> N
 async def test_a_cancelled_wait_costs_no_connection(ends_well: bool) -> None:
     release = asyncio.Event()
     async with serving(held(release)) as peer:
-        client = HttpClient("u", peer.url(), max_connections=1)
+        client = HttpClient(peer.url(), max_connections=1)
         first = asyncio.create_task(ask(client))
         await until(lambda: len(peer.requests) == 1)
         waiting = [asyncio.create_task(ask(client)) for _ in range(4)]
@@ -166,7 +166,7 @@ async def test_a_cancelled_wait_costs_no_connection(ends_well: bool) -> None:
 async def test_a_waiter_cancelled_as_it_gets_a_connection_passes_it_on() -> None:
     release = asyncio.Event()
     async with serving(held(release)) as peer:
-        client = HttpClient("u", peer.url(), max_connections=1)
+        client = HttpClient(peer.url(), max_connections=1)
         waiting: list[asyncio.Task[bytes]] = []
 
         async def first() -> None:
@@ -186,7 +186,7 @@ async def test_a_waiter_cancelled_as_it_gets_a_connection_passes_it_on() -> None
 
 async def test_an_unused_connection_closes_after_its_time() -> None:
     async with serving(always(OK)) as peer:
-        client = HttpClient("u", peer.url(), idle_seconds=0.03)
+        client = HttpClient(peer.url(), idle_seconds=0.03)
         await asyncio.gather(ask(client), ask(client))
         for talk in peer.talks:
             await asyncio.wait_for(talk.is_over.wait(), 20)
@@ -197,7 +197,7 @@ async def test_an_unused_connection_closes_after_its_time() -> None:
 async def test_a_connection_is_not_used_when_its_upstream_is_about_to_close_it() -> None:
     answer = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1, max=5\r\nContent-Length: 2\r\n\r\nok"
     async with serving(always(answer)) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
         assert len(peer.talks) == 2
         await client.aclose()
@@ -205,7 +205,7 @@ async def test_a_connection_is_not_used_when_its_upstream_is_about_to_close_it()
 
 async def test_a_connection_that_was_closed_meanwhile_is_replaced_before_anything_is_sent() -> None:
     async with serving(once(OK)) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         for count in range(1, 4):
             assert await ask(client) == b"ok"
             assert len(peer.requests) == count
@@ -214,7 +214,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_replaced_before_anythin
 
 async def test_a_close_that_the_event_loop_has_not_seen_is_found_in_the_socket() -> None:
     async with serving(always(OK)) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         assert await ask(client) == b"ok"
         # Nothing awaits here, so the event loop cannot notice the close.
         peer.talks[0].writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
@@ -236,7 +236,7 @@ async def test_bytes_that_nobody_asked_for_are_never_taken_for_a_response() -> N
 
     for script in (two_answers, half_an_answer):
         async with serving(script) as peer:
-            client = HttpClient("u", peer.url())
+            client = HttpClient(peer.url())
             for _ in range(3):
                 assert await ask(client) == b"ok"
             await client.aclose()
@@ -253,7 +253,7 @@ async def test_a_connection_on_which_something_arrives_unasked_is_closed() -> No
         await talk.until_closed()
 
     async with serving(late_answer) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         assert await ask(client) == b"ok"
         is_answered.set()
         await asyncio.wait_for(peer.talks[0].is_over.wait(), 20)
@@ -268,18 +268,18 @@ async def test_a_connection_closed_instead_of_an_answer_may_have_been_acted_on()
         await talk.request()
 
     async with serving(second_time) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         await ask(client)
-        with pytest.raises(UpstreamFailure) as caught:
+        with pytest.raises(HttpFailure) as caught:
             await ask(client)
-        assert (caught.value.reason, caught.value.sent) == (Reason.CUT, True)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.CUT, True)
         assert len(peer.requests) == 2
 
 
 @pytest.mark.parametrize("pieces", [(), (b"HTTP/1.1 200 OK\r\nConte",), (CHUNKED, b"5\r\nab")])
 async def test_cancelling_closes_the_connection_at_once(pieces: tuple[bytes, ...]) -> None:
     async with serving(then_silence(*pieces)) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         task = asyncio.create_task(ask(client))
         await until(lambda: len(peer.requests) == 1)
         await asyncio.sleep(0.01)
@@ -291,7 +291,7 @@ async def test_cancelling_closes_the_connection_at_once(pieces: tuple[bytes, ...
 
 async def test_leaving_a_response_early_closes_the_connection_at_once() -> None:
     async with serving(then_silence(CHUNKED, b"2\r\nok\r\n")) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         async with client.post([], b"", deadline=soon()) as response:
             assert await anext(response.chunks()) == b"ok"
         await asyncio.wait_for(peer.talks[0].is_over.wait(), 20)
@@ -299,7 +299,7 @@ async def test_leaving_a_response_early_closes_the_connection_at_once() -> None:
 
 async def test_a_response_without_a_reader_keeps_its_connection_if_it_is_complete() -> None:
     async with serving(always(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         for _ in range(3):
             async with client.post([], b"", deadline=soon()) as response:
                 assert response.status == 202
@@ -314,7 +314,7 @@ async def test_an_answer_before_the_end_of_the_request_is_read_and_its_connectio
         await asyncio.Event().wait()
 
     async with serving(refuse_early) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         async with client.post([], b"x" * 50_000_000, deadline=soon()) as response:
             assert response.status == 413
         async with client.post([], b"", deadline=soon()) as response:
@@ -326,7 +326,7 @@ async def test_an_answer_before_the_end_of_the_request_is_read_and_its_connectio
 async def test_requests_of_a_closed_client_are_served_and_leave_nothing_open() -> None:
     release = asyncio.Event()
     async with serving(held(release)) as peer:
-        client = HttpClient("u", peer.url(), max_connections=1)
+        client = HttpClient(peer.url(), max_connections=1)
         calls = [asyncio.create_task(ask(client)) for _ in range(2)]
         await until(lambda: len(peer.requests) == 1)
         await client.aclose()
@@ -338,7 +338,7 @@ async def test_requests_of_a_closed_client_are_served_and_leave_nothing_open() -
 
 async def test_ipv6_is_spoken() -> None:
     async with serving(always(OK), host="::1") as peer:
-        client = HttpClient("u", peer.url(host="[::1]"))
+        client = HttpClient(peer.url(host="[::1]"))
         assert await ask(client) == b"ok"
         assert peer.requests[0].values("host") == [f"[::1]:{peer.port}"]
         await client.aclose()
@@ -355,13 +355,13 @@ async def test_nothing_is_left_open_after_many_requests_that_end_in_all_ways() -
             await talk.until_closed()
 
     async def outcome(client: HttpClient, number: int) -> None:
-        with suppress(UpstreamFailure, TimeoutError):
+        with suppress(HttpFailure, TimeoutError):
             await asyncio.wait_for(ask(client, b"%d" % number, seconds=0.1), 0.05 if number % 3 else 20)
 
     before = descriptors()
     tasks = asyncio.all_tasks()
     async with serving(one_of_all) as peer:
-        client = HttpClient("u", peer.url(), max_connections=8)
+        client = HttpClient(peer.url(), max_connections=8)
         await asyncio.gather(*(outcome(client, number) for number in range(200)))
         await client.aclose()
         await until(lambda: not peer.tasks)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from gateway.upstreams.config.definition import Tls
-from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
+from gateway.upstreams.http_tls import TlsFiles
 from tests.certificates import make_certificate
 from tests.upstreams.http.peers import OK, always, ask, serving, then_silence
 
@@ -26,17 +26,17 @@ def test_requests_are_sent_reused_and_cut_on_uvloop(tmp_path: Path, encrypted: b
     async def run() -> None:
         scheme = "https" if encrypted else "http"
         async with serving(always(OK), tls=tls) as peer:
-            client = HttpClient("u", peer.url(scheme), tls=Tls(ca=certificate))
+            client = HttpClient(peer.url(scheme), tls=TlsFiles(ca=certificate))
             for _ in range(3):
                 assert await ask(client) == b"ok"
             assert len(peer.talks) == 1
             await client.aclose()
             await peer.talks[0].is_over.wait()
         async with serving(then_silence(), tls=tls) as peer:
-            client = HttpClient("u", peer.url(scheme), tls=Tls(ca=certificate))
-            with pytest.raises(UpstreamFailure) as caught:
+            client = HttpClient(peer.url(scheme), tls=TlsFiles(ca=certificate))
+            with pytest.raises(HttpFailure) as caught:
                 await ask(client, seconds=0.1)
-            assert (caught.value.reason, caught.value.sent) == (Reason.TIMED_OUT, True)
+            assert (caught.value.reason, caught.value.sent) == (HttpReason.TIMED_OUT, True)
             await peer.talks[0].is_over.wait()
 
     uvloop.run(run())

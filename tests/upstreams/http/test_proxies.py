@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.config.definition import ByGlob, Definition, Tls
-from gateway.upstreams.failures import Reason, UpstreamFailure
-from gateway.upstreams.http_client import HttpClient, client_of
+from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
+from gateway.upstreams.http_tls import TlsFiles
 from tests.certificates import make_certificate
 from tests.upstreams.http.peers import OK, Peer, Script, Talk, always, ask, once, serving, then_silence
 from tests.upstreams.http.test_tls import server
@@ -48,7 +48,7 @@ async def nowhere(host: str, port: int) -> list[str]:
 async def test_plain_requests_go_to_the_proxy_with_the_whole_url() -> None:
     async with serving(always(OK)) as proxy:
         url = f"http://us%2Ber:p%40ss@127.0.0.1:{proxy.port}"
-        client = HttpClient("u", "http://upstream.example/mcp?a=1", proxy=url, resolve=nowhere)
+        client = HttpClient("http://upstream.example/mcp?a=1", proxy=url, resolve=nowhere)
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
         first = proxy.requests[0]
         assert first.line == "POST http://upstream.example/mcp?a=1 HTTP/1.1"
@@ -72,7 +72,7 @@ async def test_encrypted_requests_go_through_a_tunnel(tmp_path: Path, encrypted_
         serving(tunnel_to(upstream, answer), tls=tls) as proxy,
     ):
         url = f"{'https' if encrypted_proxy else 'http'}://user:secret@127.0.0.1:{proxy.port}"
-        client = HttpClient("u", "https://upstream.example/mcp", tls=Tls(ca=both), proxy=url, resolve=nowhere)
+        client = HttpClient("https://upstream.example/mcp", tls=TlsFiles(ca=both), proxy=url, resolve=nowhere)
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
         (asked,) = proxy.requests
         assert asked.line == "CONNECT upstream.example:443 HTTP/1.1"
@@ -88,10 +88,10 @@ async def test_a_proxy_cannot_pose_as_the_upstream(tmp_path: Path) -> None:
         serving(always(OK), tls=server(certificate)) as other,
         serving(tunnel_to(other)) as proxy,
     ):
-        client = HttpClient("u", "https://upstream.example/", tls=Tls(ca=certificate), proxy=proxy.url(path=""))
-        with pytest.raises(UpstreamFailure) as caught:
+        client = HttpClient("https://upstream.example/", tls=TlsFiles(ca=certificate), proxy=proxy.url(path=""))
+        with pytest.raises(HttpFailure) as caught:
             await ask(client)
-        assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
         assert not other.requests
 
 
@@ -108,10 +108,10 @@ async def test_a_proxy_cannot_pose_as_the_upstream(tmp_path: Path) -> None:
 )
 async def test_a_proxy_that_makes_no_tunnel_is_a_failure_before_sending(script: Script, detail: str) -> None:
     async with serving(script) as proxy:
-        client = HttpClient("u", "https://upstream.example/", proxy=proxy.url(path=""))
-        with pytest.raises(UpstreamFailure) as caught:
+        client = HttpClient("https://upstream.example/", proxy=proxy.url(path=""))
+        with pytest.raises(HttpFailure) as caught:
             await ask(client)
-        assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
         assert detail in caught.value.detail
         await asyncio.gather(*(talk.is_over.wait() for talk in proxy.talks))
 
@@ -119,10 +119,10 @@ async def test_a_proxy_that_makes_no_tunnel_is_a_failure_before_sending(script: 
 @pytest.mark.parametrize("pieces", [(), (b"HTTP/1.1 200 OK\r\n\r\n",)])
 async def test_a_silent_proxy_ends_at_the_deadline(pieces: tuple[bytes, ...]) -> None:
     async with serving(then_silence(*pieces)) as proxy:
-        client = HttpClient("u", "https://upstream.example/", proxy=proxy.url(path=""))
-        with pytest.raises(UpstreamFailure) as caught:
+        client = HttpClient("https://upstream.example/", proxy=proxy.url(path=""))
+        with pytest.raises(HttpFailure) as caught:
             await ask(client, seconds=0.1)
-        assert (caught.value.reason, caught.value.sent) == (Reason.TIMED_OUT, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.TIMED_OUT, False)
         await proxy.talks[0].is_over.wait()
 
 
@@ -132,33 +132,11 @@ async def test_a_url_of_somebody_else_reaches_no_private_address_through_a_proxy
 
     async with serving(always(OK)) as proxy:
         client = HttpClient(
-            "u", "https://upstream.example/", proxy=proxy.url(path=""), rule=AddressRule.GLOBAL, resolve=private
+            "https://upstream.example/", proxy=proxy.url(path=""), rule=AddressRule.GLOBAL, resolve=private
         )
-        with pytest.raises(UpstreamFailure) as caught:
+        with pytest.raises(HttpFailure) as caught:
             await ask(client)
-        assert (caught.value.reason, caught.value.sent) == (Reason.REFUSED_ADDRESS, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.REFUSED_ADDRESS, False)
         assert not proxy.requests
     with pytest.raises(ValueError, match="must be https"):
-        HttpClient("u", "http://upstream.example/", proxy="http://proxy.example", rule=AddressRule.GLOBAL)
-
-
-def definition(url: str, proxy: str | None) -> Definition:
-    return Definition("u", "u", "http", url, era=ByGlob("stateless"), proxy=proxy)
-
-
-@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
-async def test_the_proxy_of_the_environment_is_used_only_if_the_definition_says_so(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    async with serving(always(OK)) as proxy, serving(always(OK)) as upstream:
-        monkeypatch.setenv(name, f"127.0.0.1:{proxy.port}")
-        for setting, used in ((None, upstream), ("environment", proxy)):
-            client = client_of(definition(upstream.url(), setting))
-            assert await ask(client) == b"ok"
-            assert len(used.requests) == 1
-            await client.aclose()
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        client = client_of(definition(upstream.url(), "environment"))
-        assert await ask(client) == b"ok"
-        assert len(upstream.requests) == 2
-        await client.aclose()
+        HttpClient("http://upstream.example/", proxy="http://proxy.example", rule=AddressRule.GLOBAL)

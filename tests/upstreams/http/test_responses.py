@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.http_client import HttpClient
 from gateway.upstreams.http_connection import MAX_HEAD_BYTES, MAX_HEADERS
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
 from gateway.upstreams.http_incoming import MAX_BUFFERED_BYTES
 from tests.upstreams.http.peers import OK, SECONDS, Talk, always, ask, once, serving, soon, then_silence
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-async def failure_of(script: object, *, seconds: float = SECONDS, limit: int = 1 << 20) -> UpstreamFailure:
+async def failure_of(script: object, *, seconds: float = SECONDS, limit: int = 1 << 20) -> HttpFailure:
     """Return how a request to a server fails that follows a script."""
     async with serving(script) as peer:  # type: ignore[arg-type]
-        with pytest.raises(UpstreamFailure) as caught:
-            await ask(HttpClient("u", peer.url()), seconds=seconds, limit=limit)
+        with pytest.raises(HttpFailure) as caught:
+            await ask(HttpClient(peer.url()), seconds=seconds, limit=limit)
         for talk in peer.talks:
             await talk.is_over.wait()
         return caught.value
@@ -32,7 +32,7 @@ async def failure_of(script: object, *, seconds: float = SECONDS, limit: int = 1
 
 async def test_a_request_is_sent_as_given() -> None:
     async with serving(always(OK)) as peer:
-        client = HttpClient("u", peer.url(path="/a b/é?q=1 2".replace(" ", "%20")))
+        client = HttpClient(peer.url(path="/a b/é?q=1 2".replace(" ", "%20")))
         headers = [(b"Mcp-Name", b"x"), (b"Mcp-Name", b"y")]
         async with client.post(headers, b'{"a":1}', deadline=soon()) as response:
             assert await response.body(10) == b"ok"
@@ -47,7 +47,7 @@ async def test_a_request_is_sent_as_given() -> None:
 
 @pytest.mark.parametrize("header", [(b"a", b"b\r\nc: d"), (b"a\n", b"b"), (b"a", b"b\rc"), (b"a", b"b\0c")])
 async def test_a_header_with_a_line_break_is_never_sent(header: tuple[bytes, bytes]) -> None:
-    client = HttpClient("u", "http://127.0.0.1:9/")
+    client = HttpClient("http://127.0.0.1:9/")
     with pytest.raises(ValueError, match="line break"):
         client.post([header], b"", deadline=soon())
 
@@ -66,7 +66,7 @@ async def test_a_header_with_a_line_break_is_never_sent(header: tuple[bytes, byt
 )
 async def test_a_valid_response_is_understood(answer: bytes, body: bytes) -> None:
     async with serving(always(answer)) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         for _ in range(3):
             assert await ask(client) == body
         await client.aclose()
@@ -74,13 +74,13 @@ async def test_a_valid_response_is_understood(answer: bytes, body: bytes) -> Non
 
 async def test_a_body_that_ends_with_the_connection_is_read_to_its_end() -> None:
     async with serving(once(b"HTTP/1.0 200 OK\r\n\r\n", b"o", b"k")) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
 
 
 async def test_repeated_headers_are_joined_and_trailers_are_dropped() -> None:
     answer = b"HTTP/1.1 404 No\r\nA: 1\r\na: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nB: 3\r\n\r\n"
-    async with serving(always(answer)) as peer, HttpClient("u", peer.url()).post([], b"", deadline=soon()) as response:
+    async with serving(always(answer)) as peer, HttpClient(peer.url()).post([], b"", deadline=soon()) as response:
         assert (response.status, dict(response.headers)) == (404, {"a": "1, 2", "transfer-encoding": "chunked"})
         assert await response.body(0) == b""
 
@@ -89,7 +89,7 @@ async def test_repeated_headers_are_joined_and_trailers_are_dropped() -> None:
 async def test_a_redirect_is_returned_and_not_followed(status: int) -> None:
     answer = b"HTTP/1.1 %d Moved\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n" % status
     async with serving(always(answer)) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         async with client.post([], b"", deadline=soon()) as response:
             assert response.status == status
         assert len(peer.requests) == 1
@@ -119,7 +119,7 @@ async def test_a_redirect_is_returned_and_not_followed(status: int) -> None:
 )
 async def test_a_response_that_is_not_valid_or_encoded_is_refused(answer: bytes) -> None:
     failure = await failure_of(then_silence(answer))
-    assert (failure.reason, failure.sent) == (Reason.MALFORMED, True)
+    assert (failure.reason, failure.sent) == (HttpReason.MALFORMED, True)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_a_response_that_is_not_valid_or_encoded_is_refused(answer: bytes)
 )
 async def test_a_head_without_end_is_refused(answer: bytes) -> None:
     failure = await failure_of(then_silence(answer))
-    assert (failure.reason, failure.sent) == (Reason.MALFORMED, True)
+    assert (failure.reason, failure.sent) == (HttpReason.MALFORMED, True)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ async def test_a_head_without_end_is_refused(answer: bytes) -> None:
 )
 async def test_a_response_that_stops_ends_at_the_deadline_or_with_its_connection(pieces: tuple[bytes, ...]) -> None:
     silent = await failure_of(then_silence(*pieces), seconds=0.05)
-    assert (silent.reason, silent.sent) == (Reason.TIMED_OUT, True)
+    assert (silent.reason, silent.sent) == (HttpReason.TIMED_OUT, True)
     cut = await failure_of(once(*pieces))
-    assert (cut.reason, cut.sent) == (Reason.CUT, True)
+    assert (cut.reason, cut.sent) == (HttpReason.CUT, True)
 
 
 async def test_drops_of_data_do_not_move_the_deadline() -> None:
@@ -169,12 +169,12 @@ async def test_drops_of_data_do_not_move_the_deadline() -> None:
             await asyncio.sleep(0.01)
 
     failure = await failure_of(drip, seconds=0.1)
-    assert failure.reason is Reason.TIMED_OUT
+    assert failure.reason is HttpReason.TIMED_OUT
 
 
 async def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
     failure = await failure_of(then_silence(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"), limit=1000)
-    assert (failure.reason, failure.sent) == (Reason.TOO_LARGE, True)
+    assert (failure.reason, failure.sent) == (HttpReason.TOO_LARGE, True)
 
 
 @pytest.mark.parametrize("head", [CHUNKED, b"HTTP/1.1 200 OK\r\n\r\n"])
@@ -198,7 +198,7 @@ async def test_an_endless_body_is_cut_at_its_limit_in_little_memory(head: bytes)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert failure.reason is Reason.TOO_LARGE
+    assert failure.reason is HttpReason.TOO_LARGE
     assert sent < limit + 20_000_000  # the rest was in the buffers of the system
     assert peak < 4 * limit
 
@@ -217,7 +217,7 @@ async def test_a_slow_reader_of_pieces_holds_the_upstream_back() -> None:
         await talk.until_closed()
 
     async with serving(flood) as peer:
-        client = HttpClient("u", peer.url())
+        client = HttpClient(peer.url())
         async with client.post([], b"", deadline=soon()) as response:
             before = -1
             while before != sent:  # until the sender is stuck
@@ -245,7 +245,7 @@ async def test_pieces_of_a_stream_arrive_as_they_are_sent() -> None:
         await talk.send(b"0\r\n\r\n")
         await talk.until_closed()
 
-    async with serving(stream) as peer, HttpClient("u", peer.url()).post([], b"", deadline=soon()) as response:
+    async with serving(stream) as peer, HttpClient(peer.url()).post([], b"", deadline=soon()) as response:
         pieces = []
         async for piece in response.chunks():
             pieces.append(piece)
@@ -255,12 +255,12 @@ async def test_pieces_of_a_stream_arrive_as_they_are_sent() -> None:
 
 async def test_what_arrived_before_a_stream_breaks_is_read_first() -> None:
     script = once(CHUNKED, b"2\r\nok\r\n")
-    async with serving(script) as peer, HttpClient("u", peer.url()).post([], b"", deadline=soon()) as response:
+    async with serving(script) as peer, HttpClient(peer.url()).post([], b"", deadline=soon()) as response:
         pieces = response.chunks()
         assert await anext(pieces) == b"ok"
-        with pytest.raises(UpstreamFailure) as caught:
+        with pytest.raises(HttpFailure) as caught:
             await anext(pieces)
-        assert caught.value.reason is Reason.CUT
+        assert caught.value.reason is HttpReason.CUT
 
 
 def cuts(data: bytes, points: list[int]) -> Iterator[bytes]:
@@ -290,7 +290,7 @@ async def test_responses_are_the_same_however_they_are_cut(
         await talk.until_closed()
 
     async with serving(script) as peer:
-        client = HttpClient("u", peer.url(), max_connections=1)
+        client = HttpClient(peer.url(), max_connections=1)
         for parts in bodies:
             assert await ask(client) == b"".join(parts)
         assert len(peer.talks) == 1
@@ -309,15 +309,15 @@ def _written(parts: list[bytes], *, chunked: bool, interim: bool) -> bytes:
 @given(answer=st.binary(max_size=200).map(lambda data: b"HTTP/1.1 200 OK\r\n" + data) | st.binary(max_size=200))
 async def test_any_bytes_are_a_response_or_a_failure(answer: bytes) -> None:
     async with serving(once(answer)) as peer:
-        client = HttpClient("u", peer.url())
-        assert await _outcome(client) in {None, Reason.MALFORMED, Reason.CUT, Reason.TOO_LARGE}
+        client = HttpClient(peer.url())
+        assert await _outcome(client) in {None, HttpReason.MALFORMED, HttpReason.CUT, HttpReason.TOO_LARGE}
         await client.aclose()
 
 
-async def _outcome(client: HttpClient) -> Reason | None:
+async def _outcome(client: HttpClient) -> HttpReason | None:
     try:
         async with client.post([], b"", deadline=soon()) as response:
             await response.body(1000)
-    except UpstreamFailure as failure:
+    except HttpFailure as failure:
         return failure.reason
     return None

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.upstreams.config.definition import Tls
-from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.http_failures import HttpFailure, HttpReason
+from gateway.upstreams.http_tls import TlsFiles
 from tests.certificates import make_certificate
 from tests.upstreams.http.peers import OK, Talk, always, ask, once, serving
 
@@ -38,7 +38,7 @@ async def loopback(host: str, port: int) -> list[str]:
 async def test_a_certificate_of_a_given_authority_is_accepted(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
     async with serving(always(OK), tls=server(certificate)) as peer:
-        client = HttpClient("u", peer.url("https"), tls=Tls(ca=certificate))
+        client = HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate))
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
         assert len(peer.talks) == 1
         await client.aclose()
@@ -47,13 +47,13 @@ async def test_a_certificate_of_a_given_authority_is_accepted(tmp_path: Path) ->
 async def test_the_name_in_the_url_is_the_one_that_is_checked(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, "upstream.example")
     async with serving(always(OK), tls=server(certificate)) as peer:
-        client = HttpClient("u", peer.url("https", "upstream.example"), tls=Tls(ca=certificate), resolve=loopback)
+        client = HttpClient(peer.url("https", "upstream.example"), tls=TlsFiles(ca=certificate), resolve=loopback)
         assert await ask(client) == b"ok"
         await client.aclose()
-        other = HttpClient("u", peer.url("https", "other.example"), tls=Tls(ca=certificate), resolve=loopback)
-        with pytest.raises(UpstreamFailure) as caught:
+        other = HttpClient(peer.url("https", "other.example"), tls=TlsFiles(ca=certificate), resolve=loopback)
+        with pytest.raises(HttpFailure) as caught:
             await ask(other)
-        assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
         assert "upstream.example" not in caught.value.detail
         assert "other.example" in caught.value.detail
         assert len(peer.requests) == 1
@@ -63,10 +63,10 @@ async def test_the_name_in_the_url_is_the_one_that_is_checked(tmp_path: Path) ->
 async def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, trusts_another: bool) -> None:
     certificate, another = made(tmp_path / "one"), made(tmp_path / "two")
     async with serving(always(OK), tls=server(certificate)) as peer:
-        client = HttpClient("u", peer.url("https"), tls=Tls(ca=another) if trusts_another else Tls())
-        with pytest.raises(UpstreamFailure) as caught:
+        client = HttpClient(peer.url("https"), tls=TlsFiles(ca=another) if trusts_another else TlsFiles())
+        with pytest.raises(HttpFailure) as caught:
             await ask(client)
-        assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
         assert "certificate" in caught.value.detail
         assert not peer.requests
 
@@ -74,7 +74,7 @@ async def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, tru
 async def test_a_client_certificate_is_presented(tmp_path: Path) -> None:
     certificate, ours = made(tmp_path / "one"), made(tmp_path / "ours", "gateway.example")
     async with serving(always(OK), tls=server(certificate, clients=ours)) as peer:
-        client = HttpClient("u", peer.url("https"), tls=Tls(ca=certificate, cert=ours))
+        client = HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate, cert=ours))
         assert await ask(client) == b"ok"
         await client.aclose()
 
@@ -83,11 +83,14 @@ async def test_a_client_certificate_is_presented(tmp_path: Path) -> None:
 async def test_a_missing_client_certificate_is_a_failure(tmp_path: Path, version: ssl.TLSVersion) -> None:
     certificate, ours = made(tmp_path / "one"), made(tmp_path / "ours", "gateway.example")
     async with serving(always(OK), tls=server(certificate, clients=ours, version=version)) as peer:
-        with pytest.raises(UpstreamFailure) as caught:
-            await ask(HttpClient("u", peer.url("https"), tls=Tls(ca=certificate)))
+        with pytest.raises(HttpFailure) as caught:
+            await ask(HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate)))
         # With TLS 1.3 the refusal comes after the request.
         is_late = version is ssl.TLSVersion.TLSv1_3
-        assert (caught.value.reason, caught.value.sent) == (Reason.CUT if is_late else Reason.UNREACHABLE, is_late)
+        assert (caught.value.reason, caught.value.sent) == (
+            HttpReason.CUT if is_late else HttpReason.UNREACHABLE,
+            is_late,
+        )
         assert not peer.requests
 
 
@@ -100,9 +103,9 @@ async def test_tls_1_1_is_refused(tmp_path: Path) -> None:
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     old.set_ciphers("DEFAULT:@SECLEVEL=0")
     async with serving(always(OK), tls=old) as peer:
-        with pytest.raises(UpstreamFailure) as caught:
-            await ask(HttpClient("u", peer.url("https"), tls=Tls(ca=certificate)))
-        assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+        with pytest.raises(HttpFailure) as caught:
+            await ask(HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate)))
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
 
 
 async def test_a_server_without_tls_is_not_sent_anything(tmp_path: Path) -> None:
@@ -111,9 +114,9 @@ async def test_a_server_without_tls_is_not_sent_anything(tmp_path: Path) -> None
         await talk.until_closed()
 
     async with serving(banner) as peer:
-        with pytest.raises(UpstreamFailure) as caught:
-            await ask(HttpClient("u", peer.url("https"), tls=Tls(ca=make_certificate(tmp_path))))
-        assert (caught.value.reason, caught.value.sent) == (Reason.UNREACHABLE, False)
+        with pytest.raises(HttpFailure) as caught:
+            await ask(HttpClient(peer.url("https"), tls=TlsFiles(ca=make_certificate(tmp_path))))
+        assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
 
 
 async def test_files_that_were_replaced_are_used_for_new_connections(tmp_path: Path) -> None:
@@ -121,10 +124,10 @@ async def test_files_that_were_replaced_are_used_for_new_connections(tmp_path: P
     trusted = tmp_path / "trusted.pem"
     shutil.copy(certificate, trusted)
     async with serving(once(OK), tls=server(certificate)) as before, serving(once(OK), tls=server(renewed)) as after:
-        client = HttpClient("u", before.url("https"), tls=Tls(ca=trusted))
-        later = HttpClient("u", after.url("https"), tls=Tls(ca=trusted))
+        client = HttpClient(before.url("https"), tls=TlsFiles(ca=trusted))
+        later = HttpClient(after.url("https"), tls=TlsFiles(ca=trusted))
         assert await ask(client) == b"ok"
-        with pytest.raises(UpstreamFailure):
+        with pytest.raises(HttpFailure):
             await ask(later)
         shutil.copy(renewed, trusted)
         assert await ask(later) == b"ok"
@@ -140,10 +143,10 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     without_key.write_text(certificate.read_text().partition("-----BEGIN CERT")[2])
     url = "https://upstream.example/"
     with pytest.raises(ValueError, match=r"missing\.pem: No such file"):
-        HttpClient("u", url, tls=Tls(ca=missing))
+        HttpClient(url, tls=TlsFiles(ca=missing))
     with pytest.raises(ValueError, match=r"public\.pem"):
-        HttpClient("u", url, tls=Tls(ca=without_key))
+        HttpClient(url, tls=TlsFiles(ca=without_key))
     with pytest.raises(ValueError, match=r"public\.pem"):
-        HttpClient("u", url, tls=Tls(cert=without_key))
+        HttpClient(url, tls=TlsFiles(cert=without_key))
     with pytest.raises(ValueError, match="needs a certificate"):
-        HttpClient("u", url, tls=Tls(key=certificate))
+        HttpClient(url, tls=TlsFiles(key=certificate))

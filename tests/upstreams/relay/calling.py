@@ -105,7 +105,7 @@ class Replica:
     ) -> None:
         self.telemetry = Counting()
         self.pauses = Pauses()
-        self.http = HttpClient(definition.name, definition.url)
+        self.http = HttpClient(definition.url)
         credentials = credentials or credentials_of(definition)
         client = client or StatelessClient(
             definition.name, self.http, credentials, self.telemetry, client_info={"name": "gateway", "version": "1"}
