@@ -43,7 +43,7 @@ BILLED := image build development
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/json_schema tests/registry tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Tests that `make test` runs once or with few examples; `make ci` repeats them on compiled code, with more data.
-REPEATED := $(addprefix tests/,calls loadtest observability process runtime security settings sizing storage tasks upstreams wires workers)
+REPEATED := $(addprefix tests/,calls http_client loadtest observability process runtime security settings sizing storage tasks upstreams wires workers)
 # Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/json_schema tests/protocol tests/sealing tests/tasks
 CODE := gateway gateway_pytest workers deploy loadtest bench scripts tests

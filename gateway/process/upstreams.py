@@ -12,6 +12,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from gateway.errors import ConfigurationError
+from gateway.http_client.client import HttpClient
+from gateway.http_client.target import proxy_of_environment
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.registry.parts import Hidden, Part
 from gateway.registry.registry import Registry
@@ -23,8 +25,6 @@ from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import Credentials, credentials_of
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.http_client import HttpClient
-from gateway.upstreams.http_target import proxy_of_environment
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import UpstreamTelemetry, UpstreamTracing

@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gateway.http_client.client import HttpClient, HttpResponse, RawHeaders
+from gateway.http_client.failures import HttpFailure
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
@@ -35,8 +37,6 @@ from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.http_client import HttpClient, HttpResponse, RawHeaders
-from gateway.upstreams.http_failures import HttpFailure
 from gateway.upstreams.ports import (
     NOBODY,
     OnNotice,

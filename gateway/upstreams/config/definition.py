@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+from gateway.http_client.tls import NO_TLS_FILES, TlsFiles
 from gateway.protocol.uris.globs import globs_of_uris, tells_uris_apart
 from gateway.protocol.uris.readings import inner_reading, readings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
 from gateway.upstreams.config.pins import PINNED_KINDS, Pinned
-from gateway.upstreams.http_tls import NO_TLS_FILES, TlsFiles
 
 Transport: TypeAlias = Literal["http", "stdio", "python"]
 Era: TypeAlias = Literal["auto", "stateless", "session"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from gateway.errors import ConfigurationError
+from gateway.http_client.tls import TlsFiles
 from gateway.settings.problems import Problems
 from gateway.upstreams.config.definition import (
     Ask,
@@ -58,7 +59,6 @@ from gateway.upstreams.config.options import (
 )
 from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
 from gateway.upstreams.config.variables import Variables
-from gateway.upstreams.http_tls import TlsFiles
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_UPSTREAMS: Final = 256

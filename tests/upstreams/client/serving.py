@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import msgspec
 
+from gateway.http_client.client import HttpClient
 from gateway.upstreams.credentials import Credentials, PlainHeaders
 from gateway.upstreams.failures import Reason
-from gateway.upstreams.http_client import HttpClient
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.stateless import StatelessClient
 from tests.upstreams.servers.plain_http import Exchange, PlainServer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.http_client.client import HttpClient
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.process.upstreams import connect
 from gateway.upstreams.config.definition import ByGlob, Definition
-from gateway.upstreams.http_client import HttpClient
-from tests.upstreams.http.peers import OK, always, ask, serving
+from tests.http_client.peers import OK, always, ask, serving
 
 
 def client_of(url: str, proxy: str | None) -> HttpClient:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ConfigurationError
+from gateway.http_client.tls import TlsFiles
 from gateway.settings.rates import Rate
 from gateway.upstreams.config.definition import Credentials, Definition, NotServed, TaskRule, UpstreamFile
 from gateway.upstreams.config.reading import MAX_FILE_BYTES, UpstreamReader
-from gateway.upstreams.http_tls import TlsFiles
 
 SECRET = "hunter2-hunter2"
 ENVIRON = {"TOKEN": SECRET, "TRICKY": 'x", "pin": "off'}

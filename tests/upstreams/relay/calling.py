@@ -18,6 +18,7 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg, journal_key
+from gateway.http_client.client import HttpClient
 from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
 from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.runtime.sources import Clock
@@ -25,7 +26,6 @@ from gateway.sealing.packing import pack, unpack
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import Reason
-from gateway.upstreams.http_client import HttpClient
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient
 

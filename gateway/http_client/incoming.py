@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
+from gateway.http_client.failures import HttpFailure, HttpReason
 
 MAX_BUFFERED_BYTES: Final = 64 * 1024
 """The connection stops reading when this much of a body waits for its reader."""

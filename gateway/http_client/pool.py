@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from gateway.upstreams.http_connection import HttpConnection
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
+from gateway.http_client.connection import HttpConnection
+from gateway.http_client.failures import HttpFailure, HttpReason
 
 Connect: TypeAlias = Callable[[float], Awaitable[HttpConnection]]
 """Open a connection before a deadline, a time of the event loop."""

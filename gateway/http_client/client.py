@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TypeAlias
 
-from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.guard import Resolve, SharedLookups, resolve_with_system
-from gateway.upstreams.http_connecting import Connector
-from gateway.upstreams.http_connection import HttpConnection
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
-from gateway.upstreams.http_incoming import Incoming
-from gateway.upstreams.http_pool import HttpPool
-from gateway.upstreams.http_target import proxy_of, target_of
-from gateway.upstreams.http_tls import NO_TLS_FILES, TlsContexts, TlsFiles
+from gateway.http_client.addresses import AddressRule
+from gateway.http_client.connecting import Connector
+from gateway.http_client.connection import HttpConnection
+from gateway.http_client.failures import HttpFailure, HttpReason
+from gateway.http_client.incoming import Incoming
+from gateway.http_client.lookups import Resolve, SharedLookups, resolve_with_system
+from gateway.http_client.pool import HttpPool
+from gateway.http_client.target import proxy_of, target_of
+from gateway.http_client.tls import NO_TLS_FILES, TlsContexts, TlsFiles
 
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import TypeAlias
 
 from gateway.errors import GatewayError
-from gateway.upstreams.addresses import AddressRule, is_allowed, literal
+from gateway.http_client.addresses import AddressRule, is_allowed, literal
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Return the addresses of a name, in the order in which they are to be tried. Raise `OSError` if there is none."""

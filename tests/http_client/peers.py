@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gateway.upstreams.http_client import HttpClient
+from gateway.http_client.client import HttpClient
 
 SECONDS = 20.0
 """Longer than any test takes: a deadline that is never reached."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from gateway.upstreams.http_client import HttpClient
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
-from gateway.upstreams.http_tls import TlsFiles
+from gateway.http_client.client import HttpClient
+from gateway.http_client.failures import HttpFailure, HttpReason
+from gateway.http_client.tls import TlsFiles
 from tests.certificates import make_certificate
-from tests.upstreams.http.peers import OK, always, ask, serving, then_silence
+from tests.http_client.peers import OK, always, ask, serving, then_silence
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

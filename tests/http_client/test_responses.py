@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams.http_client import HttpClient
-from gateway.upstreams.http_connection import MAX_HEAD_BYTES, MAX_HEADERS
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
-from gateway.upstreams.http_incoming import MAX_BUFFERED_BYTES
-from tests.upstreams.http.peers import OK, SECONDS, Talk, always, ask, once, serving, soon, then_silence
+from gateway.http_client.client import HttpClient
+from gateway.http_client.connection import MAX_HEAD_BYTES, MAX_HEADERS
+from gateway.http_client.failures import HttpFailure, HttpReason
+from gateway.http_client.incoming import MAX_BUFFERED_BYTES
+from tests.http_client.peers import OK, SECONDS, Talk, always, ask, once, serving, soon, then_silence
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

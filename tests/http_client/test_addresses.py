@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.upstreams.addresses import AddressRule, is_allowed
-from gateway.upstreams.guard import AddressRefused, allowed_addresses
-from gateway.upstreams.http_client import HttpClient
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
-from tests.upstreams.http.peers import OK, always, ask, serving
+from gateway.http_client.addresses import AddressRule, is_allowed
+from gateway.http_client.client import HttpClient
+from gateway.http_client.failures import HttpFailure, HttpReason
+from gateway.http_client.lookups import AddressRefused, allowed_addresses
+from tests.http_client.peers import OK, always, ask, serving
 
 NEVER_BY_NAME = [
     "0.0.0.0", "0.1.2.3", "100.100.100.200", "168.63.129.16", "169.254.0.1", "169.254.169.254", "169.254.170.2",

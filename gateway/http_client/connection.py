@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol, cast
 
 import httptools
 
-from gateway.upstreams.http_failures import HttpReason
-from gateway.upstreams.http_incoming import Incoming
+from gateway.http_client.failures import HttpReason
+from gateway.http_client.incoming import Incoming
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """The largest head, with all interim responses before it. Trailers and chunk extensions have this limit too."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.http_client import HttpClient
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
-from gateway.upstreams.http_tls import TlsFiles
+from gateway.http_client.addresses import AddressRule
+from gateway.http_client.client import HttpClient
+from gateway.http_client.failures import HttpFailure, HttpReason
+from gateway.http_client.tls import TlsFiles
 from tests.certificates import make_certificate
-from tests.upstreams.http.peers import OK, Peer, Script, Talk, always, ask, once, serving, then_silence
-from tests.upstreams.http.test_tls import server
+from tests.http_client.peers import OK, Peer, Script, Talk, always, ask, once, serving, then_silence
+from tests.http_client.test_tls import server
 
 GOOD_NAME = "upstream.example"
 

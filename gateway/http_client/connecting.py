@@ -7,12 +7,12 @@ import socket
 import ssl
 from typing import Final
 
-from gateway.upstreams.addresses import AddressRule
-from gateway.upstreams.guard import AddressRefused, Resolve, allowed_addresses
-from gateway.upstreams.http_connection import HttpConnection
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
-from gateway.upstreams.http_target import Proxy, Target, authority_of
-from gateway.upstreams.http_tls import TlsContexts
+from gateway.http_client.addresses import AddressRule
+from gateway.http_client.connection import HttpConnection
+from gateway.http_client.failures import HttpFailure, HttpReason
+from gateway.http_client.lookups import AddressRefused, Resolve, allowed_addresses
+from gateway.http_client.target import Proxy, Target, authority_of
+from gateway.http_client.tls import TlsContexts
 
 CONNECT_SECONDS: Final = 10.0
 """The time limit for a new connection, with its name, proxy and TLS."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.upstreams.http_client import HttpClient
-from gateway.upstreams.http_failures import HttpFailure, HttpReason
-from tests.upstreams.http.peers import OK, Script, Talk, always, ask, once, serving, soon, then_silence
+from gateway.http_client.client import HttpClient
+from gateway.http_client.failures import HttpFailure, HttpReason
+from tests.http_client.peers import OK, Script, Talk, always, ask, once, serving, soon, then_silence
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
