@@ -40,7 +40,7 @@ class Failures:
         shows_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
     """
 
-    def __init__(self, random_bytes: RandomBytes, *, shows_errors: bool = False) -> None:
+    def __init__(self, random_bytes: RandomBytes, *, shows_errors: bool) -> None:
         self._random_bytes = random_bytes
         self._shows_errors = shows_errors
 

@@ -15,6 +15,7 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
+from gateway.calls.policy import LegPolicy
 from gateway.calls.ports import LegTrace, Shedding, Tracing
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.engine.capabilities import supports
@@ -25,7 +26,7 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg
-from gateway.engine.values import MAX_VALUE_BYTES, exceeds
+from gateway.engine.values import exceeds
 from gateway.errors import (
     CannotContinue,
     JournalTooLarge,
@@ -50,7 +51,6 @@ from gateway.tasks.model import TaskView
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import SealedCarrier
 
-MAX_ANSWERS = 100
 """The default limit on answers per leg."""
 
 Post = Callable[[bytes], None]
@@ -168,11 +168,8 @@ class CallRunner:
         host: runs legs.
         telemetry: counts legs.
         audit: logs each leg.
-        max_answers: how many answers one leg may carry.
-        max_result_bytes: how large the result of an author's function may be, as JSON.
+        policy: what the operator decides about legs.
         tasks: turns calls into tasks, None without a task store.
-        strict_asks: whether a function that declares its questions may ask only those.
-        shows_errors: whether callers learn what went wrong in the author's code, and where.
         shedding: decides at checkpoints whether a leg should end so another replica can continue, or None.
         tracing: traces legs and steps, or None.
     """
@@ -185,11 +182,8 @@ class CallRunner:
         host: Host,
         telemetry: Telemetry,
         audit: AuditLog,
-        max_answers: int = MAX_ANSWERS,
-        max_result_bytes: int = MAX_VALUE_BYTES,
+        policy: LegPolicy,
         tasks: TaskCalls | None = None,
-        strict_asks: bool = False,
-        shows_errors: bool = False,
         shedding: Shedding | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -197,12 +191,10 @@ class CallRunner:
         self.carrier: Final = carrier
         self.host: Final = host
         self._telemetry = telemetry
-        self.failures: Final = Failures(keys.random_bytes, shows_errors=shows_errors)
+        self.failures: Final = Failures(keys.random_bytes, shows_errors=policy.shows_errors)
         self.tasks: Final = tasks
         self._audit = audit
-        self.max_answers: Final = max_answers
-        self.max_result_bytes: Final = max_result_bytes
-        self.strict_asks: Final = strict_asks
+        self.policy: Final = policy
         self.shedding: Final = shedding
         self._tracing = tracing
         self.stepping: Final = None if tracing is None else tracing.step
@@ -355,8 +347,8 @@ class LegRun:
         """
         served, continuation = self.call.served, self.call.continuation
         answers = continuation.input_responses
-        if len(answers) > self._runner.max_answers:
-            raise TooManyAnswers(self._runner.max_answers)
+        if len(answers) > self._runner.policy.max_answers:
+            raise TooManyAnswers(self._runner.policy.max_answers)
         if not isinstance(served, Tool) or not served.single_use or self.call.conversation is not None:
             return self._run(answers)
         if continuation.request_state is None:  # answers without a state could be sent any number of times
@@ -406,12 +398,12 @@ class LegRun:
             supports=partial(supports, request.capabilities),
             version=served.version,
             migrations=served.migrations,
-            declared=served.asks if runner.strict_asks else None,
+            declared=served.asks if runner.policy.strict_asks else None,
             notices=_notices(request, call.post),
             detaching=self._detaching,
             sheds=sheds,
             stepping=runner.stepping,
-            max_value_bytes=runner.max_result_bytes,
+            max_value_bytes=runner.policy.max_result_bytes,
         )
         try:
             function = served.bind(call.arguments, call.caller.principal, self.journal, call.caller.exchange)
@@ -460,13 +452,13 @@ class LegRun:
             if isinstance(outcome, Completed):
                 fields = self._completed(outcome.value)
                 encoded = encode(fields)
-                if len(encoded) > self._runner.max_result_bytes:
+                if len(encoded) > self._runner.policy.max_result_bytes:
                     self._refuse_own("The result")
                 told, name = msgspec.Raw(encoded), "completed"
             else:
                 result, name = await self._result(outcome)
                 encoded = encode(result)
-                if len(encoded) > self._runner.max_result_bytes:
+                if len(encoded) > self._runner.policy.max_result_bytes:
                     self._refuse_own("The question")
                 return msgspec.Raw(encoded), name
         except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
@@ -552,11 +544,11 @@ class LegRun:
             ResultTooLarge: it is the author's.
         """
         if not self.call.served.upstream:
-            raise ResultTooLarge(what, self._runner.max_result_bytes)
+            raise ResultTooLarge(what, self._runner.policy.max_result_bytes)
 
     def _completed(self, value: Any) -> dict[str, Any]:
         call = self.call
-        segments, limit = self.journal.segments, self._runner.max_result_bytes
+        segments, limit = self.journal.segments, self._runner.policy.max_result_bytes
         # Most results are short texts.
         if (type(value) is not str or segments or len(value) > limit) and exceeds([value, segments], limit):
             self._refuse_own("The result")

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
+from gateway.calls.policy import LegPolicy
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices, SlotKeeper
@@ -82,8 +83,8 @@ async def run_task_leg(
     keeper: SlotKeeper,
     host: Host,
     failures: Failures,
+    policy: LegPolicy,
     notices: Notices | None = None,
-    strict_asks: bool = False,
     stepping: Stepping | None = None,
 ) -> TaskOutcome:
     """Run one leg of a task. Cancellation passes through it into the tool, and out again.
@@ -93,8 +94,8 @@ async def run_task_leg(
         keeper: stores what the leg learns while it runs.
         host: runs the leg, within the host's time limit.
         failures: turns what goes wrong into results and errors.
+        policy: what the operator decides about legs.
         notices: receives progress and log messages.
-        strict_asks: whether a tool that declares its questions may ask only those.
         stepping: watches steps as they run, or None.
 
     Raises:
@@ -112,7 +113,7 @@ async def run_task_leg(
         supports=partial(supports, task.capabilities),
         version=task.tool.version,
         migrations=task.tool.migrations,
-        declared=task.tool.asks if strict_asks else None,
+        declared=task.tool.asks if policy.strict_asks else None,
         notices=notices,
         keeper=keeper,
         detaching=Detaching.DONE,

@@ -24,6 +24,7 @@ from gateway.observability.metrics import Telemetry
 from gateway.process.preflight import load_tools
 from gateway.process.services import (
     OpenAuditLog,
+    leg_policy,
     make_audit_log,
     make_key_holder,
     make_task_store,
@@ -138,11 +139,8 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         host=host,
         telemetry=telemetry,
         audit=audit.log,
-        max_answers=settings.max_answers,
-        max_result_bytes=settings.max_result_bytes,
+        policy=leg_policy(settings),
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
-        strict_asks=settings.strict_asks,
-        shows_errors=settings.show_errors,
         shedding=load,
         tracing=tracing,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.calls.policy import LegPolicy
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
 from gateway.observability.line_writer import Lines, LineWriter, close_before_exit, closed_at_exit, stderr_writer
@@ -43,6 +44,16 @@ def make_key_holder(settings: Settings) -> KeyHolder:
     assert settings.audience is not None  # noqa: S101 - the same
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
     return KeyHolder(ring, settings.audience, clock=time.time, random_bytes=os.urandom)
+
+
+def leg_policy(settings: Settings) -> LegPolicy:
+    """Return what the settings decide about every leg."""
+    return LegPolicy(
+        strict_asks=settings.strict_asks,
+        shows_errors=settings.show_errors,
+        max_answers=settings.max_answers,
+        max_result_bytes=settings.max_result_bytes,
+    )
 
 
 def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisTaskStore | None:

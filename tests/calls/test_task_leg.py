@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import LeaseLost, MissingCapability
 from gateway.registry.relayed import Relayed, RelayedTool, Requester, forwarded_question
 from gateway.sealing.principal import Principal
+from tests.calls.policies import POLICY
 
 ADA = Principal("https://id.example.com", "ada", "shell")
 
@@ -79,8 +81,9 @@ async def run(
 ) -> TaskOutcome:
     can = {"elicitation": {}} if capabilities is None else capabilities
     leg = TaskLeg(served, arguments or {}, ADA, can, journal or rest(), segments)
+    policy = replace(POLICY, strict_asks=strict_asks, shows_errors=shows_errors)
     failures = Failures(bytes, shows_errors=shows_errors)
-    return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, failures=failures, strict_asks=strict_asks)
+    return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, failures=failures, policy=policy)
 
 
 def text(value: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gateway.auth.tokens import mint
 from gateway.calls.failures import Failures
 from gateway.process.app import GatewayApp
 from gateway.process.replica import build
+from gateway.process.services import leg_policy
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.cipher import Cipher
@@ -213,7 +214,8 @@ async def working(services: WorkerServices) -> AsyncIterator[None]:
         host=services.host,
         telemetry=telemetry,
         audit=services.audit.log,
-        failures=Failures(os.urandom),
+        failures=Failures(os.urandom, shows_errors=False),
+        policy=leg_policy(services.settings),
     )
     heart = Heart(
         partial(services.make_queue, telemetry), services.settings.task_lease_seconds, asyncio.get_running_loop()

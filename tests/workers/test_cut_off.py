@@ -18,6 +18,7 @@ from gateway.tasks.ports import Claim, WorkQueue
 from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import WorkerTelemetry
 from gateway_workers.worker import Work, Worker
+from tests.calls.policies import POLICY
 from tests.workers.test_keeper import make_claim
 from tests.workers.tools import Name
 
@@ -122,7 +123,8 @@ async def cut_off(name: str, *, attempts: int, refuses: bool = False, silent: bo
             host=AsyncioHost(None, "w1"),
             telemetry=WorkerTelemetry([name], 1),
             audit=AuditLog(len, "w1", float, as_json=True),
-            failures=Failures(bytes),
+            failures=Failures(bytes, shows_errors=False),
+            policy=POLICY,
         ),
         cast("Heart", NoHeart()),
         1,

@@ -23,6 +23,7 @@ from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
+from gateway.process.services import leg_policy
 from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
@@ -82,6 +83,7 @@ async def _work(
     queue = services.make_queue(telemetry)
     upstreams = services.make_upstreams(telemetry)
     registry = services.registry if upstreams is None else services.registry.arranged(upstreams.parts)
+    policy = leg_policy(settings)
     work = Work(
         tools=registry.tools,
         find=lambda name: registry.find_tool(name),  # noqa: PLW0108 - the registry of that moment
@@ -89,8 +91,8 @@ async def _work(
         host=services.host,
         telemetry=telemetry,
         audit=services.audit.log,
-        failures=Failures(os.urandom, shows_errors=settings.show_errors),
-        strict_asks=settings.strict_asks,
+        failures=Failures(os.urandom, shows_errors=policy.shows_errors),
+        policy=policy,
         tracing=services.tracing,
     )
     heart = Heart(partial(services.make_queue, telemetry), settings.task_lease_seconds, loop)

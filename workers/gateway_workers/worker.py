@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
+from gateway.calls.policy import LegPolicy
 from gateway.calls.ports import Tracing
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
@@ -68,7 +69,7 @@ class Work:
         telemetry: counts legs and tasks.
         audit: records each leg.
         failures: turns what goes wrong in tools into results and errors.
-        strict_asks: whether a tool that declares questions may ask only those.
+        policy: what the operator decides about legs.
         tracing: traces legs and steps; None if tracing is off.
     """
 
@@ -78,7 +79,7 @@ class Work:
     telemetry: WorkerTelemetry
     audit: AuditLog
     failures: Failures
-    strict_asks: bool = False
+    policy: LegPolicy
     tracing: Tracing | None = None
     find: Callable[[str], Tool | None] = _find_nothing
 
@@ -355,8 +356,8 @@ class Worker:
                 keeper=running.keeper,
                 host=self._work.host,
                 failures=self._work.failures,
+                policy=self._work.policy,
                 notices=running.keeper,
-                strict_asks=self._work.strict_asks,
                 stepping=None if self._work.tracing is None else self._work.tracing.step,
             )
         except (LeaseLost, asyncio.CancelledError):

@@ -23,6 +23,7 @@ from gateway.tasks.ports import Claim, Kept, TaskStore, WorkQueue
 from gateway.wires import ports as wires
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
+from tests.calls.policies import POLICY
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, VERSION, Answer
 from tests.storage.servers import Server
 from tests.wires.released import tools
@@ -148,7 +149,8 @@ class World:
             ),
             keeper=keeper,
             host=self.host,
-            failures=Failures(os.urandom),
+            failures=Failures(os.urandom, shows_errors=False),
+            policy=POLICY,
             notices=keeper,
         )
         if isinstance(outcome, Finished):

@@ -1,0 +1,23 @@
+"""What the operator decides about every leg, in a replica and in a worker alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LegPolicy:
+    """Settings that legs keep to. None has a default, so that no process can forget one.
+
+    Attributes:
+        strict_asks: whether a function that declares its questions may ask only those.
+        shows_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
+        max_answers: how many answers one leg may carry. A worker's legs carry none.
+        max_result_bytes: how large the result of an author's function may be, as JSON, if a call waits for it. The task
+            store has a limit of its own.
+    """
+
+    strict_asks: bool
+    shows_errors: bool
+    max_answers: int
+    max_result_bytes: int
