@@ -213,13 +213,14 @@ async def test_other_plain_fields_may_have_any_value(site: Site, field: str) -> 
 
 @pytest.mark.parametrize("about", [{"v": TASK_RECORD.reads + 1}, {"v": 99, "tool": ["moved"]}], ids=str)
 @pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("phase", [b"paused", b"queued"])
 async def test_a_record_in_a_newer_format_is_left_to_the_release_that_wrote_it(
-    site: Site, about: dict[str, Any], complete: bool, caplog: pytest.LogCaptureFixture
+    site: Site, about: dict[str, Any], phase: bytes, complete: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     await site.start("queued")
     old = json.loads((await site.fields())[b"about"])
     await site.set("about", json.dumps({**old, **about} if complete else about).encode())
-    await site.set("phase", b"paused")
+    await site.set("phase", phase)
     before = await site.fields()
     assert await site.seen() == (False, False)
     await site.store.cancel(site.victim.owner, site.victim.task_id)
