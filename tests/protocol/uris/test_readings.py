@@ -64,6 +64,7 @@ def test_the_host_of_a_web_page_is_no_part_of_its_path() -> None:
 def test_a_text_that_is_no_uri_is_read_as_a_path() -> None:
     assert readings("../secret/%2e/key") == ("../secret/%2e/key", "secret/key")
     assert readings("notes") == ("notes",)
+    assert "secret:key" in readings("open/../secret:key")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,10 @@ def test_a_text_that_is_no_uri_is_read_as_a_path() -> None:
         ("notes:open/..%2Fsecret", "notes:secret"),
         ("file:///open/a%20b;c", "file:///open/a%20b;c"),
         ("file:///open/a..b", "file:///open/a..b"),
+        ("open/../secret", "secret"),
+        ("open/..%2Fsecret", "secret"),
+        ("open/../secret:x", "secret:x"),
+        ("open/a b", "open/a b"),
     ],
 )
 def test_encoded_dot_segments_lead_out_of_a_place(uri: str, inner: str) -> None:

@@ -72,6 +72,12 @@ def test_unlisted_resources_are_served_unless_a_rule_is_about_some_of_them(
     assert not replace(definition, unlisted=False).serves_unlisted
 
 
+def test_dots_in_a_text_that_is_no_uri_do_not_lead_out_of_what_is_allowed() -> None:
+    definition = replace(BUGS, resources=Choice(("public/*",)))
+    texts = ("public/a", "public/../secret", "public/..%2Fsecret", "public/../secret:a")
+    assert [definition.serves_resource(text) for text in texts] == [True, False, False, False]
+
+
 def test_a_resource_that_cannot_be_judged_is_served_only_where_all_are_alike() -> None:
     alike = replace(BUGS, scopes=Scopes((("*", frozenset({"bugs"})),)))
     assert alike.serves_resource(None)
