@@ -52,6 +52,16 @@ def test_a_few_callers_leave_room_for_the_next_one() -> None:
     assert budget.held_bytes < TOTAL
 
 
+def test_a_caller_holds_no_more_than_it_leaves_free() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    for caller in range(3):
+        budget.hold(caller).grow(TOTAL // 4)
+    left = TOTAL // 4
+    with pytest.raises(TooManyBodyBytes):
+        budget.hold("next").grow(left // 2 + 1)
+    budget.hold("next").grow(left // 2)
+
+
 def test_the_largest_body_always_fits() -> None:
     BodyBudget(1, LARGEST).hold("alone").grow(LARGEST)
 

@@ -570,6 +570,55 @@ async def test_others_are_served_although_a_caller_has_more_waiting_than_there_i
         line.cancel()
 
 
+async def test_as_many_requests_as_there_are_places_in_reserve_may_find_out_whose_they_are(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    fallen_limit(load, limit, 4, of=60)
+    visits = [load.arrive() for _ in range(10)]
+    assert [visit is not None for visit in visits] == [True] * limit.reserve + [False] * (10 - limit.reserve)
+
+
+async def test_a_place_in_reserve_that_is_free_again_can_be_used_again(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    fallen_limit(load, limit, 4, of=60)
+    for _ in range(3 * limit.reserve):
+        visit = arrive_as(load, "other")
+        assert visit is not None
+        waiting = visit.enter("other", goes_on=False)
+        assert waiting is not None
+        await asyncio.wait_for(waiting, 1)
+        visit.leave()
+
+
+async def test_more_waiting_than_there_is_room_for_now_is_a_fallen_limit_too(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    running = fallen_limit(load, limit, 60, of=60)
+    greedy = await fill_as(load, "greedy")
+    limit.value = 20
+    for visit in running[limit.value :]:
+        visit.leave()
+    assert load.waiting == len(greedy) > limit.value // 2
+    assert await served(load, "other")
+    for line in greedy:
+        line.cancel()
+
+
+async def test_a_limit_that_has_risen_is_used_at_once(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    fallen_limit(load, limit, 60, of=60)
+    greedy = await fill_as(load, "greedy")
+    limit.value = 200
+    clock.now += LONGEST_WINDOW_SECONDS
+    visit = load.arrive()
+    assert visit is not None
+    visit.begin()
+    await let_run()
+    assert all(line.done() for line in greedy)
+
+
 async def test_a_fixed_limit_is_never_exceeded(clock: Clock) -> None:
     load = InFlight(FixedLimit(8), TARGET, clock)
     for _ in range(8):

@@ -89,6 +89,25 @@ async def never_converted_block(ctx: Context, size: int) -> str:
     return "done"
 
 
+@tool
+async def never_written(size: int) -> str:
+    """Return text that cannot be written as JSON."""
+    return "a" * size + "\ud800"
+
+
+@tool
+async def never_converted_behind_blocks(ctx: Context, size: int) -> Any:
+    """Emit a part of what is too large together."""
+    await ctx.emit("a" * (size // 3))
+    return ["a" * (size // 3), object()]
+
+
+@tool
+async def asked(ctx: Context, size: int) -> str:
+    """Ask a long question."""
+    return str(await ctx.elicit("sure", "a" * size, bool))
+
+
 @prompt("large")
 async def large_prompt(size: str) -> str:
     """Return a prompt."""

@@ -27,7 +27,9 @@ async def test_a_result_under_the_limit_is_sent(app: GatewayApp, name: str) -> N
     assert not answer.result.get("isError", False)
 
 
-@pytest.mark.parametrize("name", ["never_converted", "never_converted_block"])
+@pytest.mark.parametrize(
+    "name", ["never_converted", "never_converted_block", "never_converted_behind_blocks", "never_written"]
+)
 async def test_what_is_too_large_is_not_converted(app: GatewayApp, name: str) -> None:
     answer = await Client(app).post(tool_call(name, {"size": 2 * LIMIT}))
     assert answer.text.endswith(TOLD)
@@ -45,6 +47,14 @@ async def test_a_result_over_the_limit_is_an_error_that_both_sides_understand(
     (record,) = (record for record in caplog.records if record.getMessage() == "result too large")
     assert (record.levelno, record.__dict__["tool"]) == (logging.ERROR, name)
     assert record.__dict__["reason"] == answer.text
+
+
+async def test_a_question_over_the_limit_ends_its_call(app: GatewayApp) -> None:
+    asked = await Client(app).post(tool_call("asked", {"size": LIMIT // 8}))
+    assert asked.result["resultType"] == "input_required"
+    answer = await Client(app).post(tool_call("asked", {"size": 2 * LIMIT}))
+    assert answer.result["isError"] is True
+    assert answer.text == f"The question{TOLD}"
 
 
 async def test_prompts_and_resources_get_an_error_without_internals(app: GatewayApp) -> None:

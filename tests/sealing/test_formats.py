@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import gateway
@@ -87,5 +87,7 @@ def test_a_number_before_a_token_is_split_off(token: bytes, number: int) -> None
 
 
 @given(st.binary().filter(lambda stored: not re.match(rb"[0-9]{1,9}:", stored)))
+@example(b"1234567890:token")
+@example(b":token")
 def test_anything_else_is_in_the_first_format(stored: bytes) -> None:
     assert split_number(stored) == (FIRST, stored)

@@ -69,6 +69,15 @@ async def test_a_process_refuses_to_start_at_a_format_that_it_does_not_read(here
     assert (await stored(here))[0] == number.encode()
 
 
+async def test_a_process_that_refuses_a_format_leaves_nothing_in_the_store(here: Deployment) -> None:
+    await put(here, NEWER)
+    for refuse in (here.store().check, here.queue().check, here.store().inspect):
+        with pytest.raises(ConfigurationError):
+            await refuse()
+    agreed = await here.store()._client.command("MGET", here.keys.agreed_partitions(), here.keys.owner_secret())
+    assert agreed == [None, None]
+
+
 async def test_a_newer_format_says_more_than_another_number_of_partitions(here: Deployment) -> None:
     await here.store().check()
     await put(here, NEWER)
@@ -97,6 +106,10 @@ async def test_a_process_that_runs_notices_a_newer_format_and_says_so_once(
     assert [record.message for record in told] == ["task store cannot be used"] * 2  # one line from each process
     await put(here, TASK_STORE.writes)
     assert await store.owner(ALICE) == mine
+    await put(here, NEWER)
+    with pytest.raises(TaskStoreAway):
+        await store.owner(ALICE)
+    assert [record.message for record in caplog.records].count("task store cannot be used") == 3, "it happened again"
 
 
 async def test_the_next_release_raises_the_number_only_when_it_writes_the_new_format(

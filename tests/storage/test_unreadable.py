@@ -17,6 +17,7 @@ from gateway.sealing.formats import STORED_VALUE, TASK_RECORD
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.storage import unreadable as module
+from gateway.storage.plain_fields import read_plain
 from gateway.storage.unreadable import Unreadable, UnreadableLog
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Claim, Kept, NewTask, Spending, TaskQuestion
@@ -213,13 +214,14 @@ async def test_other_plain_fields_may_have_any_value(site: Site, field: str) -> 
 
 @pytest.mark.parametrize("about", [{"v": TASK_RECORD.reads + 1}, {"v": 99, "tool": ["moved"]}], ids=str)
 @pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("phase", [b"paused", b"queued"])
 async def test_a_record_in_a_newer_format_is_left_to_the_release_that_wrote_it(
-    site: Site, about: dict[str, Any], complete: bool, caplog: pytest.LogCaptureFixture
+    site: Site, about: dict[str, Any], phase: bytes, complete: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     await site.start("queued")
     old = json.loads((await site.fields())[b"about"])
     await site.set("about", json.dumps({**old, **about} if complete else about).encode())
-    await site.set("phase", b"paused")
+    await site.set("phase", phase)
     before = await site.fields()
     assert await site.seen() == (False, False)
     await site.store.cancel(site.victim.owner, site.victim.task_id)
@@ -432,6 +434,46 @@ async def test_damaged_ids_in_maps_and_indexes_lead_to_no_task(site: Site) -> No
     assert await site.store.of_request(owner, "request") is not None
     with suppress(TaskIdTaken):
         await site.store.create(site.here.new(order="order", order_ms=SOON), 10)
+
+
+WHOLE: Mapping[str, bytes] = {
+    "about": b'{"tool":"t","version":1,"form":"f","attempts":1}',
+    "phase": b"waiting",
+    "open": b"[]",
+    "generation": b"1",
+    "created": b"2000",
+    "updated": b"2000",
+    "expires": b"3000",
+}
+END_OF_9999 = 253_402_300_799_999
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "is_read"),
+    [
+        ("expires", 2000, True),
+        ("expires", 1999, False),
+        ("expires", END_OF_9999, True),
+        ("expires", END_OF_9999 + 1, False),
+        ("ended", END_OF_9999 + 1, False),
+        ("kept", 10**15 - 1, True),
+        ("kept", 10**15, False),
+    ],
+)
+def test_a_time_that_no_task_can_have_is_damage(field: str, value: int, is_read: bool) -> None:
+    assert read_plain(WHOLE).problem is None
+    plain = read_plain({**WHOLE, field: b"%d" % value})
+    assert (plain.problem is None) == is_read
+    assert plain.created_ms <= plain.expires_ms <= END_OF_9999
+    if plain.problem is not None:
+        assert (plain.problem.field, plain.problem.reason) == (field, RejectReason.MALFORMED)
+
+
+def test_a_number_that_nobody_could_have_counted_to_is_damage() -> None:
+    for value in (b"9" * 5000, b"0" * 5000):  # Python refuses to read the first one
+        problem = read_plain({**WHOLE, "lost": value}).problem
+        assert problem is not None
+        assert problem.field == "lost"
 
 
 def problem(reason: RejectReason = RejectReason.MALFORMED) -> Unreadable:

@@ -17,6 +17,7 @@ from tests.upstreams.site import Site, entry
 PAGE = 37
 COUNT = 250
 UPSTREAMS = ("first", "second", "third")
+LARGEST_OWN = 4096
 
 
 def tools_of(upstream: str, count: int = COUNT) -> list[str]:
@@ -35,7 +36,7 @@ def many() -> Iterator[dict[str, Recording]]:
 
 @pytest.fixture(scope="module")
 def many_site(many: dict[str, Recording], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    settings = {"GATEWAY_TOOLS": "tests.upstreams.local_tools"}
+    settings = {"GATEWAY_TOOLS": "tests.upstreams.local_tools", "GATEWAY_MAX_RESULT_BYTES": str(LARGEST_OWN)}
     upstreams = {name: entry(upstream.url) for name, upstream in many.items()}
     with Site(tmp_path_factory.mktemp("lists"), upstreams, None, settings) as site:
         site.wait_listed()
@@ -73,6 +74,13 @@ async def test_the_union_is_complete_and_in_order_and_each_page_comes_from_the_o
         assert len(user.replies) > 3
         lists = [reply.result for reply in user.replies]
     assert all(page["ttlMs"] <= 60_000 for page in lists)
+
+
+async def test_the_limit_of_own_results_is_not_that_of_an_upstream(many_site: Site) -> None:
+    large = {"text": "a" * 2 * LARGEST_OWN}
+    async with many_site.user() as user:
+        assert (await user.call(expected()[1], large)).text == large["text"]
+        assert f"the limit is {LARGEST_OWN} bytes" in (await user.call("local", large)).text
 
 
 async def test_both_replicas_give_the_same_pages(many_site: Site) -> None:

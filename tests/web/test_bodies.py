@@ -180,6 +180,18 @@ async def send_plain(app: GatewayApp, message: dict[str, Any], size: int, **more
     return await Client(app).send([body], [*headers, (b"content-length", str(len(body)).encode())])
 
 
+async def test_a_body_that_may_take_long_to_decode_waits_for_its_turn_and_others_do_not(app: GatewayApp) -> None:
+    assert (await echo(app, "ada", SMALL_BYTES)).text == "hello"
+    patience = app._endpoint._patience
+    assert patience is not None
+    async with patience.turn:
+        large = asyncio.create_task(echo(app, "ada", QUICK_BYTES + 1))
+        await until_held(app, QUICK_BYTES + 1)
+        assert (await echo(app, "ada", QUICK_BYTES)).text == "hello"
+        assert not large.done()
+    assert (await large).text == "hello"
+
+
 class Whole:
     """The way of our own server: the body in one piece."""
 

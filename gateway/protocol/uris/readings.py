@@ -16,6 +16,7 @@ from gateway.protocol.uris.authority import DEFAULT_PORTS
 
 _MAX_ENCODINGS: Final = 3
 """How often a text may be percent-encoded. Some servers decode more than once."""
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _DROPPED: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SEPARATORS: Final = re.compile(r"[/\\]+")
 _PARAMETERS: Final = re.compile(r";[^/?#]*")
@@ -35,7 +36,7 @@ def readings(uri: str) -> tuple[str, ...]:
         plain = _decoded(text)
         for decoded in (plain, _BEHIND_PATH.split(plain, maxsplit=1)[0], _PARAMETERS.sub("", plain)):
             found.update(dict.fromkeys(_placed(scheme, decoded)))
-    if not colon:
+    if _SCHEME.match(uri) is None:
         found[_resolved(_decoded(uri))] = None
     return tuple(found)
 
@@ -45,10 +46,12 @@ def inner_reading(uri: str) -> str:
 
     A rule that allows only resources in one place must hold for this reading too.
     """
-    scheme, _, rest = uri.partition(":")
+    scheme, _, rest = uri.partition(":") if _SCHEME.match(uri) else ("", "", uri)
     plain = _PARAMETERS.sub("", _decoded(rest))
     if _DOTS.isdisjoint(_SEPARATORS.split(plain)):
         return uri
+    if not scheme:
+        return _resolved(plain)
     if not plain.startswith("//"):
         return f"{scheme}:{_resolved(plain)}"
     host, slash, path = plain[2:].partition("/")

@@ -40,6 +40,17 @@ def describe(found: UpstreamFile) -> Iterator[str]:
     yield f"served: {served}" if served else "no upstream is served"
     for entry in found.not_served:
         yield f"{entry.name} is not served: {entry.reason}"
+    for definition in found.definitions:
+        if definition.judges_resources and definition.unlisted is None:
+            yield (
+                f"{definition.name}: only resources that it lists are served, because a rule is about some of them; "
+                "set gateway.resources.unlisted to choose"
+            )
+        elif definition.judges_resources and definition.unlisted:
+            yield (
+                f"{definition.name}: resources that it does not list are served too, although a rule is about some "
+                "resources, because gateway.resources.unlisted is true"
+            )
     yield from found.notes
 
 

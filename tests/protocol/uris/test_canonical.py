@@ -60,6 +60,7 @@ PAYROLL = "file:///secret/payroll"
         ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
         ("http://[0:1:2:3:4:5:6:7]/", "http://[0:1:2:3:4:5:6:7]/"),
         ("http://[1::]/", "http://[1::]/"),
+        ("http://[1:0:0:2:3:0:0:4]/", "http://[1::2:3:0:0:4]/"),
         ("notes://Secret/X", "notes://Secret/X"),
         ("NOTES://secret/x", "notes://secret/x"),
         ("notes:/secret/x", "notes:///secret/x"),
@@ -176,6 +177,8 @@ def test_all_spellings_of_a_uri_have_one_form(text: str, form: str) -> None:
             "notes://",
         ),
         *("notes:a/../b", "notes:.", "notes://[/", "notes://a]/", "notes://u@/x", "notes://:1/x", "https://h/#a#b"),
+        *("rtsp:x", "git:a/b", "file://h/C:/x", "file://h/c:", "file:////../x", "notes:////../x"),
+        *("https://[::1]80/", "notes://[::1]80/"),
     ],
 )
 def test_what_readers_understand_differently_is_refused(text: str) -> None:
@@ -189,7 +192,8 @@ def test_what_readers_understand_differently_is_refused(text: str) -> None:
 def test_a_text_that_is_too_long_is_refused_before_anything_else() -> None:
     longest = f"notes:{'a' * (MAX_URI_CHARACTERS - 6)}"
     assert canonical(longest) == longest
-    assert "limit is 8192" in str(problem_of(f"{longest}a"))
+    for text in (f"{longest}a", f"http://h/{'%61' * 4000}", "a" * (MAX_URI_CHARACTERS + 1)):
+        assert problem_of(text) == f"has {len(text)} characters; the limit is 8192"
     assert "when it is encoded" in str(problem_of(f"notes:{'é' * 4000}"))
 
 

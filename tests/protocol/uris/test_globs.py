@@ -32,6 +32,11 @@ def test_a_glob_is_compared_in_its_canonical_form_too(glob: str, uri: str) -> No
     assert globs_of_uris(glob)[0] == glob
 
 
+@pytest.mark.parametrize("glob", ["https://h:9*", "https://[::*", "file:///a\\b*", "notes://*x"])
+def test_a_glob_whose_beginning_has_no_canonical_form_matches_no_more_than_it_says(glob: str) -> None:
+    assert not any(fnmatchcase("file:///other", each) for each in globs_of_uris(glob))
+
+
 @pytest.mark.parametrize("glob", ["memo:*", "file:///a", "*secret*", "f*", "?", "[a-z]*", "a+b:*", "docs*"])
 def test_some_globs_match_one_uri_but_not_another(glob: str) -> None:
     assert tells_uris_apart(glob)

@@ -26,6 +26,7 @@ from gateway.protocol.uris.readings import inner_reading, readings
             "file://anywhere/secret/key",
         ),
         *("file:///sec%2509ret/key", "file:///%EF%BD%93ecret/key", "file:///secret/key%20", "file://secret/key"),
+        *("file:///open/x?/../../secret/key", "file:///secret/key;v=1?x", "file:///secret/key%20?x"),
     ],
 )
 def test_a_file_is_read_in_another_spelling(uri: str) -> None:
@@ -41,10 +42,18 @@ def test_a_file_is_read_in_another_spelling(uri: str) -> None:
         "notes://u@secret:1/x",
         "notes://secret./x",
         "notes://secret//x",
+        "notes://secret%5Cx",
+        "notes:%5C%5Csecret%5Cx",
     ],
 )
 def test_host_and_path_of_a_scheme_are_one_text_to_many_servers(uri: str) -> None:
     assert "notes://secret/x" in readings(uri)
+
+
+@pytest.mark.parametrize("uri", ["notes:secret/x", "notes:/secret/x", "notes://secret/x", "notes:///secret/x"])
+def test_the_number_of_slashes_behind_a_scheme_does_not_count(uri: str) -> None:
+    for other in ("notes:secret/x", "notes://secret/x", "notes:///secret/x"):
+        assert uri in readings(other)
 
 
 def test_the_host_of_a_web_page_is_no_part_of_its_path() -> None:
@@ -55,6 +64,7 @@ def test_the_host_of_a_web_page_is_no_part_of_its_path() -> None:
 def test_a_text_that_is_no_uri_is_read_as_a_path() -> None:
     assert readings("../secret/%2e/key") == ("../secret/%2e/key", "secret/key")
     assert readings("notes") == ("notes",)
+    assert "secret:key" in readings("open/../secret:key")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +77,10 @@ def test_a_text_that_is_no_uri_is_read_as_a_path() -> None:
         ("notes:open/..%2Fsecret", "notes:secret"),
         ("file:///open/a%20b;c", "file:///open/a%20b;c"),
         ("file:///open/a..b", "file:///open/a..b"),
+        ("open/../secret", "secret"),
+        ("open/..%2Fsecret", "secret"),
+        ("open/../secret:x", "secret:x"),
+        ("open/a b", "open/a b"),
     ],
 )
 def test_encoded_dot_segments_lead_out_of_a_place(uri: str, inner: str) -> None:

@@ -33,6 +33,11 @@ VALUES = st.from_regex(r"[A-Za-z0-9._~-]{1,8}", fullmatch=True).filter(lambda va
         ("my notes/{id}", "my notes/4", "my notes/4"),
         ("NOTES://fixed", "notes://fixed", "NOTES://fixed"),
         ("x://zq/{a}", "x://zq/b", "x://zq/b"),
+        ("x://zq0qz/{a}", "x://zq0qz/b", "x://zq0qz/b"),
+        ("http://h{+x}", "http://h/a/", "http://h/a/"),
+        ("https://h{#f}", "https://h/#a", "https://h#a"),
+        ("notes://x{#f}", "notes://x#a/b", "notes://x#a/b"),
+        ("notes://x?q=1{&r}", "notes://x?q=1&r=a/b", "notes://x?q=1&r=a/b"),
         ("notes://{broken|}/a", "notes://x/a", "notes://x/a"),
     ],
 )
@@ -45,7 +50,11 @@ def test_a_uri_is_sent_as_the_server_would_have_made_it(template: str, uri: str,
     [
         ("memo://{id}", "memo://a/1"),
         ("memo://{id}", "memo://a?x"),
+        ("memo://{id}", "memo://a#x"),
         ("memo://{id}", "memos://a"),
+        ("memo://{id}", "demo://a"),
+        ("memo://{+id}", "demo://a"),
+        ("memo://{id}.txt", "memo://a.pdf"),
         ("memo://{id}/end", "memo://a/ends"),
         ("memo://a{x}a", "memo://a"),
         ("memo://{a}/{b}", "memo://a"),
@@ -61,7 +70,15 @@ def test_what_a_template_cannot_make_does_not_match(template: str, uri: str) -> 
 
 def test_the_canonical_form_keeps_expressions_as_they_are() -> None:
     assert ForeignTemplate("FILE:/%7ea/{+path}{?q*}").canonical == "file:///~a/{+path}{?q*}"
-    for broken in ("https://h:{port}/", "file:///a/../{x}\t", "file:///{a\tb}", "file:///{}", "x:{a}/../b", "a\\{b}"):
+    for broken in (
+        "https://h:{port}/",
+        "file:///a/../{x}\t",
+        "file:///{a\tb}",
+        "file:///{}",
+        "x:{a}/../b",
+        "a\\{b}",
+        "https://u{;p}@h/",
+    ):
         assert ForeignTemplate(broken).canonical is None
 
 

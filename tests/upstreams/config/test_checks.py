@@ -8,7 +8,7 @@ import pytest
 
 from gateway.settings.model import Settings
 from gateway.upstreams.config.checks import describe, setting_problems, warnings
-from gateway.upstreams.config.definition import Credentials, Definition, NotServed, Scopes, UpstreamFile
+from gateway.upstreams.config.definition import Choice, Credentials, Definition, NotServed, Scopes, UpstreamFile
 
 URL = "https://bugs.example.com/mcp"
 EXCHANGE = Credentials("token_exchange", audience="bugs")
@@ -56,3 +56,31 @@ def test_a_description_names_what_is_served_and_what_is_not() -> None:
     found = UpstreamFile(file_of().definitions, (NotServed("time", "stdio", "it runs a command"),), ("a note",))
     assert list(describe(found)) == ["served: bugs", "time is not served: it runs a command", "a note"]
     assert list(describe(UpstreamFile())) == ["no upstream is served"]
+
+
+ABOUT_FILES = (
+    {"scopes": Scopes((("file:*", frozenset({"files"})),))},
+    {"resources": Choice(allow=("file:*",))},
+    {"resources": Choice(deny=("file:*",))},
+)
+
+
+@pytest.mark.parametrize("rule", ABOUT_FILES)
+@pytest.mark.parametrize(
+    ("unlisted", "told"),
+    [
+        (None, "bugs: only resources that it lists are served, because a rule is about some of them"),
+        (True, "bugs: resources that it does not list are served too, although a rule is about some resources"),
+    ],
+)
+def test_a_description_says_whether_a_rule_about_resources_limits_them_to_listed_ones(
+    rule: dict[str, Any], unlisted: bool | None, told: str
+) -> None:
+    [_, line] = describe(file_of(**rule, unlisted=unlisted))
+    assert line.startswith(told)
+    assert "gateway.resources.unlisted" in line
+
+
+@pytest.mark.parametrize("values", [{}, {"unlisted": True}, {"scopes": SCOPED}, {**ABOUT_FILES[0], "unlisted": False}])
+def test_nothing_is_said_of_unlisted_resources_where_there_is_nothing_to_know(values: dict[str, Any]) -> None:
+    assert list(describe(file_of(**values))) == ["served: bugs"]

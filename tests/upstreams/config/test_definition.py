@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,47 @@ def test_a_narrow_glob_never_takes_a_scope_away() -> None:
     assert scopes.of("get") == {"bugs"}
     assert scopes.of("update_all") == {"bugs", "bugs.write"}
     assert (bool(scopes), bool(Scopes()), bool(Scopes((("*", frozenset()),)))) == (True, False, False)
+
+
+FILES = ("file:*",)
+
+
+@pytest.mark.parametrize(
+    ("options", "judges"),
+    [
+        ({}, False),
+        ({"resources": Choice(("*", "file:*"))}, False),
+        ({"resources": Choice(deny=("*",))}, False),
+        ({"resources": Choice(deny=("delete_*", "old"))}, False),
+        ({"scopes": Scopes((("*", frozenset({"bugs"})), ("update_*", frozenset({"bugs.write"}))))}, False),
+        ({"tools": Choice(FILES), "prompts": Choice(FILES)}, False),
+        ({"resources": Choice(FILES)}, True),
+        ({"resources": Choice(())}, True),
+        ({"resources": Choice(deny=FILES)}, True),
+        ({"scopes": Scopes((("*secret*", frozenset({"admin"})),))}, True),
+    ],
+)
+def test_unlisted_resources_are_served_unless_a_rule_is_about_some_of_them(
+    options: dict[str, Any], judges: bool
+) -> None:
+    definition = replace(BUGS, **options)
+    assert (definition.judges_resources, definition.serves_unlisted) == (judges, not judges)
+    assert replace(definition, unlisted=True).serves_unlisted
+    assert not replace(definition, unlisted=False).serves_unlisted
+
+
+def test_dots_in_a_text_that_is_no_uri_do_not_lead_out_of_what_is_allowed() -> None:
+    definition = replace(BUGS, resources=Choice(("public/*",)))
+    texts = ("public/a", "public/../secret", "public/..%2Fsecret", "public/../secret:a")
+    assert [definition.serves_resource(text) for text in texts] == [True, False, False, False]
+
+
+def test_a_resource_that_cannot_be_judged_is_served_only_where_all_are_alike() -> None:
+    alike = replace(BUGS, scopes=Scopes((("*", frozenset({"bugs"})),)))
+    assert alike.serves_resource(None)
+    assert alike.scopes_of_resource(None) == {"bugs"}
+    for rule in (Choice(FILES), Choice(deny=FILES), Choice(deny=("*",))):
+        assert not replace(BUGS, resources=rule).serves_resource(None)
 
 
 def test_an_identity_is_that_of_transport_address_and_kind_of_credential() -> None:

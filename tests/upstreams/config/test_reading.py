@@ -109,7 +109,7 @@ def test_every_option_is_read(tmp_path: Path) -> None:
     options = {
         "prefix": "b",
         "prompts": {"allow": ["a*"]},
-        "resources": {"deny": ["file:*"]},
+        "resources": {"deny": ["file:*"], "unlisted": True},
         "era": {"*": "stateless", "old": "session"},
         "ask": "refuse",
         "task": {"*": "optional", "slow": {"after_seconds": 5}},
@@ -137,6 +137,7 @@ def test_every_option_is_read(tmp_path: Path) -> None:
     assert found.prefix == "b"
     assert (found.prompts.takes("abc"), found.prompts.takes("b")) == (True, False)
     assert not found.resources.takes("file:///etc/passwd")
+    assert found.unlisted is True
     assert (found.serves_tool("new"), found.serves_tool("old")) == (True, False)
     assert found.ask.of("x") == "refuse"
     assert (found.task.of("x"), found.task.of("slow")) == (TaskRule("optional"), TaskRule("optional", 5.0))
@@ -152,6 +153,11 @@ def test_every_option_is_read(tmp_path: Path) -> None:
     assert found.proxy == f"http://user:{SECRET}@proxy:3128"
     assert SECRET not in repr(found)
     assert type(found.credentials.client_secret) is str
+
+
+@pytest.mark.parametrize("value", [True, False, None])
+def test_unlisted_resources_are_served_refused_or_left_to_the_rules(value: bool | None) -> None:
+    assert define(resources={"unlisted": value}).unlisted is value
 
 
 def test_one_rule_for_tasks_may_stand_alone() -> None:
@@ -207,6 +213,18 @@ def test_a_value_cannot_become_an_option() -> None:
         (
             {"url": URL, "gateway": {"tools": {"allow": "*"}}},
             "bugs: gateway.tools.allow: '*' is not valid; use a list ",
+        ),
+        *(
+            (
+                {"url": URL, "gateway": {"resources": {"unlisted": value}}},
+                f"bugs: gateway.resources.unlisted: {shown} is ",
+            )
+            for value, shown in (("true", "'true'"), (1, "1"), (0, "0"), ("", "''"), ([], "a list"), ({}, "an object"))
+        ),
+        ({"url": URL, "gateway": {"tools": {"unlisted": True}}}, "bugs: gateway.tools.unlisted: not an option"),
+        (
+            {"url": URL, "gateway": {"resources": {"unlistd": True}}},
+            "bugs: gateway.resources.unlistd: not an option; did ",
         ),
         ({"url": URL, "gateway": {"scopes": {"*": ["a b"]}}}, "bugs: gateway.scopes.*.0: 'a b' is not valid"),
         ({"url": URL, "gateway": []}, "bugs: gateway: a list is not valid; use an object"),
