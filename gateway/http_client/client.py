@@ -17,7 +17,7 @@ from gateway.http_client.incoming import Incoming
 from gateway.http_client.lookups import Resolve, SharedLookups, resolve_with_system
 from gateway.http_client.pool import HttpPool
 from gateway.http_client.target import proxy_of, target_of
-from gateway.http_client.tls import NO_TLS_FILES, TlsContexts, TlsFiles
+from gateway.http_client.tls import NO_TLS_FILES, TlsFiles, contexts_of
 
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -51,8 +51,8 @@ class HttpClient:
     ) -> None:
         target = target_of(url)
         way = None if proxy is None else proxy_of(proxy)
-        contexts = TlsContexts(tls) if target.is_tls else None
-        contexts_of_proxy = TlsContexts(TlsFiles(ca=tls.ca)) if way is not None and way.is_tls else None
+        contexts = contexts_of(tls) if target.is_tls else None
+        contexts_of_proxy = contexts_of(TlsFiles(ca=tls.ca)) if way is not None and way.is_tls else None
         connector = Connector(
             target,
             tls=contexts,

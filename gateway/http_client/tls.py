@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import ssl
 from dataclasses import dataclass
@@ -67,6 +68,21 @@ class TlsContexts:
     def _read_versions(self) -> _Versions:
         paths = (self._files.ca, self._files.cert, self._files.key)
         return tuple(_version(path) for path in paths if path is not None)
+
+
+@functools.cache
+def contexts_of_system() -> TlsContexts:
+    """Return what makes contexts that trust what the system trusts. To read its authorities takes milliseconds."""
+    return TlsContexts(NO_TLS_FILES)
+
+
+def contexts_of(files: TlsFiles) -> TlsContexts:
+    """Return what makes contexts with these files.
+
+    Raises:
+        ValueError: the files cannot be used; the message says which and why.
+    """
+    return contexts_of_system() if files == NO_TLS_FILES else TlsContexts(files)
 
 
 def _version(path: Path) -> tuple[int, int, int]:

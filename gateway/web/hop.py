@@ -7,14 +7,13 @@ It connects directly to the other process, without a proxy, and follows no redir
 from __future__ import annotations
 
 import asyncio
-import functools
-import ssl
+from collections.abc import Sequence
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
 from weakref import WeakValueDictionary
 
-import httptools
-
+from gateway.http_client.client import HttpClient, HttpResponse
+from gateway.http_client.failures import HttpFailure
+from gateway.http_client.lookups import Resolve, resolve_with_system
 from gateway.tokens.hop_messages import NoReply
 
 HOP_PATH: Final = "/_gateway/hop"
@@ -28,15 +27,16 @@ MAX_POSTS: Final = 32
 """How many messages may be in flight to one URL. More wait within their time limit, so a silent process ties up few
 connections."""
 
-_CHUNK_BYTES: Final = 8192
-_MAX_HEAD_BYTES: Final = 65536
+_HEADERS: Final = ((b"Content-Type", HOP_TYPE),)
+_FRAMES: Final = frozenset({"content-length", "transfer-encoding"})
 
 
 class HopClient:
     """Posts messages to other processes. Use it only on the event loop."""
 
     def __init__(self) -> None:
-        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        # A client is needed only while messages are in flight, and there are as many as processes ever had addresses.
+        self._clients: WeakValueDictionary[str, HttpClient] = WeakValueDictionary()
 
     async def post(self, url: str, message: bytes, *, address: str = "", seconds: float = 2.0) -> bytes:
         """Post a message, and return the sealed reply.
@@ -51,100 +51,40 @@ class HopClient:
             NoReply: the process does not answer, or refuses the message.
         """
         place = f"{url} at {address}" if address else url
-        line = self._lines.get(place)
-        if line is None:
-            line = self._lines[place] = asyncio.Semaphore(MAX_POSTS)
+        deadline = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout(seconds), line:
-                answer = await _post(urlsplit(url), address, message)
-        except (OSError, ValueError) as error:
-            raise NoReply("no process answers at the URL", url=place, reason=type(error).__name__) from None
-        if answer.status != 200:
-            raise NoReply("something else answers at the URL", url=place, status=answer.status)
-        return bytes(answer.body)
+            client = self._client(place, url, address)
+            async with client.post(_HEADERS, message, deadline=deadline) as response:
+                status = response.status
+                reply = await _body_of(response) if status == 200 else b""
+        except (HttpFailure, ValueError) as error:
+            raise NoReply("no process answers at the URL", url=place, reason=str(error)) from None
+        if status != 200:
+            raise NoReply("something else answers at the URL", url=place, status=status)
+        return reply
+
+    def _client(self, place: str, url: str, address: str) -> HttpClient:
+        client = self._clients.get(place)
+        if client is None:
+            # A message may be sent only once, so each gets a connection that the other side has no reason to end.
+            client = self._clients[place] = HttpClient(
+                url.rstrip("/") + HOP_PATH,
+                max_connections=MAX_POSTS,
+                idle_seconds=0,
+                resolve=_always(address) if address else resolve_with_system,
+            )
+        return client
 
 
-class _Answer:
-    """A response, as httptools reads it.
-
-    Attributes:
-        status: 0 until the head of the final response is complete.
-        body: the part of the body that has arrived.
-        complete: whether we have all that we need. If the status is not 200, that is only the head.
-    """
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.body = bytearray()
-        self.complete = False
-        self._parser = httptools.HttpResponseParser(self)
-
-    def read(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            if not self.complete:
-                raise ConnectionError("the answer is not HTTP") from None
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if self.status == 0 and status >= 200:  # a lower status announces another response
-            self.status = status
-            self.complete = status != 200
-
-    def on_body(self, body: bytes) -> None:
-        if not self.complete:
-            self.body += body
-
-    def on_message_complete(self) -> None:
-        self.complete = self.complete or self.status != 0
+async def _body_of(response: HttpResponse) -> bytes:
+    """Return a reply. A replica always says how long it is, and one to a message for everybody is empty."""
+    if _FRAMES.isdisjoint(response.headers):
+        raise ValueError("the reply may be cut off")
+    return await response.body(MAX_REPLY_BYTES)
 
 
-async def _post(process: SplitResult, address: str, message: bytes) -> _Answer:
-    if not process.hostname:
-        raise ValueError("the URL has no host")  # asyncio would connect to this machine
-    is_tls = process.scheme == "https"
-    reader, writer = await asyncio.open_connection(
-        address or process.hostname,
-        port_of(process),
-        ssl=_tls() if is_tls else None,
-        server_hostname=process.hostname if is_tls else None,
-    )
-    try:
-        writer.write(_request(process, message))
-        return await _answer(reader)
-    finally:
-        writer.transport.abort()
+def _always(address: str) -> Resolve:
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        return [address]
 
-
-def port_of(process: SplitResult) -> int:
-    """Return the port of a URL."""
-    return process.port or (443 if process.scheme == "https" else 80)
-
-
-def _request(process: SplitResult, message: bytes) -> bytes:
-    lines = [
-        f"POST {process.path.rstrip('/')}{HOP_PATH} HTTP/1.1".encode("ascii"),
-        b"host: %b" % process.netloc.encode("ascii"),
-        b"content-type: " + HOP_TYPE,
-        b"content-length: %d" % len(message),
-        b"connection: close",
-    ]
-    return b"\r\n".join([*lines, b"", message])
-
-
-async def _answer(reader: asyncio.StreamReader) -> _Answer:
-    answer = _Answer()
-    received = 0
-    while not answer.complete:
-        data = await reader.read(_CHUNK_BYTES)
-        received += len(data)
-        if not data or received > _MAX_HEAD_BYTES + MAX_REPLY_BYTES:
-            raise ConnectionError("the answer is not complete")
-        answer.read(data)
-    return answer
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()
+    return resolve

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from gateway.observability.metrics import Telemetry
 from gateway.runtime.background import in_thread
 from gateway.tokens.hop_messages import NoReply
-from gateway.web.hop import HopClient, port_of
+from gateway.web.hop import HopClient
 
 MAX_PEERS: Final = 128
 """The most addresses that a message is sent to. A larger fleet needs a task store, which sends it in one command."""
@@ -122,7 +122,7 @@ class Peers:
 
     async def _look_for(self, url: str) -> None:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", port_of(parts)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         try:
             self._places[url] = await in_thread("lookup", lambda: self._look_up(host, port))
         except (OSError, ValueError) as error:

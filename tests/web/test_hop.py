@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from gateway.http_client.tls import contexts_of_system
 from gateway.tokens.hop_messages import NoReply
-from gateway.web import hop
 from gateway.web.hop import MAX_POSTS, HopClient
 from gateway.web.listener import listen
 from tests.certificates import make_certificate
@@ -50,7 +50,7 @@ class Replica:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
-            (length,) = (int(line.partition(b": ")[2]) for line in head if line.startswith(b"content-length: "))
+            (length,) = (int(line.partition(b": ")[2]) for line in head if line.startswith(b"Content-Length: "))
             self.seen.append((head, await reader.readexactly(length)))
             self.arrived.set()
             await self._answer(writer)
@@ -125,10 +125,10 @@ async def test_the_message_arrives_as_it_was_and_the_reply_is_returned() -> None
     assert body == MESSAGE
     assert head == [
         b"POST /_gateway/hop HTTP/1.1",
-        f"host: {other.authority}".encode(),
-        b"content-type: application/vnd.sealed-gateway.hop",
-        b"content-length: %d" % len(MESSAGE),
-        b"connection: close",
+        f"Host: {other.authority}".encode(),
+        b"Accept-Encoding: identity",
+        b"Content-Type: application/vnd.sealed-gateway.hop",
+        b"Content-Length: %d" % len(MESSAGE),
         b"",
         b"",
     ]
@@ -254,8 +254,9 @@ def nobody() -> str:
 
 async def test_a_replica_that_is_gone_is_known_at_once() -> None:
     url = nobody()
-    why = await unanswered(url, MESSAGE, seconds=SECONDS)
-    assert why == ("no process answers at the URL", {"url": url, "reason": "ConnectionRefusedError"})
+    text, fields = await unanswered(url, MESSAGE, seconds=SECONDS)
+    assert (text, fields["url"]) == ("no process answers at the URL", url)
+    assert "unreachable: Connect" in str(fields["reason"])
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ async def test_a_url_without_a_replica_in_it_reaches_nobody_not_even_this_machin
     async def unexpected(*args: object, **options: object) -> None:
         raise AssertionError(args)
 
-    monkeypatch.setattr(asyncio, "open_connection", unexpected)
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", unexpected)
     await unanswered(url, MESSAGE, seconds=SECONDS)
 
 
@@ -326,9 +327,9 @@ async def test_a_sender_that_is_cancelled_ends_its_connection() -> None:
 def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     certificate = make_certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    hop._tls.cache_clear()
+    contexts_of_system.cache_clear()
     yield certificate
-    hop._tls.cache_clear()
+    contexts_of_system.cache_clear()
 
 
 def serves_as(certificate: Path) -> ssl.SSLContext:

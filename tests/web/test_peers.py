@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.http_client.tls import contexts_of_system
 from gateway.observability.metrics import Telemetry
-from gateway.web import hop, peers
+from gateway.web import peers
 from gateway.web.hop import HOP_PATH, HopClient
 from gateway.web.peers import MAX_PEERS, Lookup, Peers, look_up
 from tests.certificates import make_certificate
@@ -176,9 +177,9 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssl
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    hop._tls.cache_clear()
+    contexts_of_system.cache_clear()
     yield context
-    hop._tls.cache_clear()
+    contexts_of_system.cache_clear()
 
 
 async def test_a_certificate_is_that_of_the_name_and_not_of_the_address(

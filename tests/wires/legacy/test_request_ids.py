@@ -168,7 +168,7 @@ async def test_nothing_but_an_opened_address_says_where_an_answer_is_sent(
         await user.respond(good, YES)
     (head,) = trap.requests
     assert head.startswith(b"POST /_gateway/hop HTTP/1.1\r\n")
-    assert b"\r\nhost: " + trap.url.removeprefix("http://").encode() in head
+    assert b"\r\nHost: " + trap.url.removeprefix("http://").encode() in head
     assert b"referer" not in head.lower()
 
 
