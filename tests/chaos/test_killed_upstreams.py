@@ -26,7 +26,7 @@ from loadtest.cluster import REPOSITORY, Replica, free_port, wait_until
 from tests.upstreams.site import Site, User, entry
 from tests.wires.draft.messages import accept, call_params
 
-CALLS = int(os.environ.get("CALLS", "15000"))
+CALLS = int(os.environ.get("CALLS", "8000"))
 """How many calls get a result."""
 KILL_SECONDS = float(os.environ.get("KILL_SECONDS", "3"))
 FEWEST_KILLS = 4
@@ -183,7 +183,7 @@ def resident_pages(replica: Replica) -> int:
     return int(Path(f"/proc/{replica.pid}/statm").read_text().split()[1])
 
 
-@pytest.mark.timeout(60 + CALLS / 100)
+@pytest.mark.timeout(60 + CALLS / 25)
 def test_every_call_ends_in_time_and_says_whether_the_upstream_may_have_acted(
     upstream: Upstream, tmp_path: Path
 ) -> None:
