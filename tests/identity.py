@@ -174,6 +174,7 @@ class IdentityProvider:
             self._scheme = "https"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self.stopping = threading.Event()
+        self._left = threading.Event()
         self.publish(*keys)
 
     def __enter__(self) -> Self:
@@ -209,6 +210,10 @@ class IdentityProvider:
         """Wait for this many requests; the time limit only ends a test that has failed."""
         with self._server.counted:
             assert self._server.counted.wait_for(lambda: self._server.requests >= number, seconds)
+
+    def wait_for_leaving(self, seconds: float = 20.0) -> None:
+        """Wait until a client has left while `drip` sends; the time limit only ends a test that has failed."""
+        assert self._left.wait(seconds)
 
     def set_clock(self, ahead_seconds: float) -> None:
         """Set its clock ahead of the system's, or behind if negative."""
@@ -246,11 +251,16 @@ class IdentityProvider:
         return may_answer.set
 
     def drip(self, *, in_head: bool) -> None:
-        """Send a byte now and then from now on, endlessly."""
+        """Send a byte now and then from now on, until the client leaves."""
+        self._left.clear()
 
         def answer(request: Request) -> None:
-            request.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"X-Long: " if in_head else b"\r\n"))
-            while not self.stopping.wait(0.02):
-                request.wfile.write(b" ")
+            try:
+                request.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"X-Long: " if in_head else b"\r\n"))
+                while not self.stopping.wait(0.02):
+                    request.wfile.write(b" ")
+            except OSError:
+                self._left.set()
+                raise
 
         self.answer(answer)

@@ -1,28 +1,21 @@
-"""Requests for small documents with urllib, within limits that hold whatever the server does."""
+"""Requests for small documents, within limits that hold whatever the server does."""
 
 from __future__ import annotations
 
 import asyncio
 import calendar
-import contextlib
 import email.utils
-import functools
-import http.client
-import socket
-import ssl
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.message import Message
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from gateway.errors import GatewayError
+from gateway.http_client.client import HttpClient
+from gateway.http_client.failures import HttpFailure, HttpReason
+from gateway.http_client.target import proxy_of_environment
 from gateway.observability.clock_watch import Reading
-from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback
 
@@ -30,8 +23,7 @@ HEADERS: Final = {
     "Accept": "application/jwk-set+json, application/json",
     "User-Agent": f"sealed-gateway/{__version__}",
 }
-THREAD_NAME: Final = "fetch-keys"
-POST_THREAD_NAME: Final = "post-form"
+_FORM: Final = "application/x-www-form-urlencoded"
 _ANSWERS: Final = frozenset({200, 400, 401})
 """The statuses of a token endpoint whose body says something (RFC 6749 sections 5.1 and 5.2)."""
 
@@ -64,8 +56,7 @@ async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
     Raises:
         FetchFailed: there was no such response in time.
     """
-    request = urllib.request.Request(url, headers=HEADERS)  # noqa: S310 - http or https only, see `_answer_to`
-    return await _send(THREAD_NAME, request, frozenset({200}), seconds, max_bytes)
+    return await _exchange(_Request(url, HEADERS, None, frozenset({200})), seconds, max_bytes)
 
 
 async def post_form(
@@ -83,127 +74,65 @@ async def post_form(
     Raises:
         FetchFailed: there was no response in time, or one with a status of which its body says nothing.
     """
-    every = {"Accept": "application/json", "User-Agent": HEADERS["User-Agent"], **headers}
-    request = urllib.request.Request(url, urlencode(fields).encode(), every)  # noqa: S310 - the same
-    return await _send(POST_THREAD_NAME, request, _ANSWERS, seconds, max_bytes)
+    every = {"Content-Type": _FORM, "Accept": "application/json", "User-Agent": HEADERS["User-Agent"], **headers}
+    return await _exchange(_Request(url, every, urlencode(fields).encode(), _ANSWERS), seconds, max_bytes)
 
 
-async def _send(
-    thread: str, request: urllib.request.Request, statuses: frozenset[int], seconds: float, max_bytes: int
-) -> Fetched:
-    line = _Line()
-    try:
-        async with asyncio.timeout(seconds):
-            work = functools.partial(_answer_to, request, statuses, seconds, max_bytes, line)
-            return await in_thread(thread, work)
-    except TimeoutError:
-        raise FetchFailed(f"no answer within {seconds:g} seconds") from None
-    finally:
-        line.cut()
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request: a POST if it has a form. A response counts only if it has one of the statuses."""
+
+    url: str
+    headers: Mapping[str, str]
+    form: bytes | None
+    statuses: frozenset[int]
 
 
-class _Line:
-    """The connection of one fetch. A thread cannot be stopped, but its connection can be closed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._handle: socket.socket | None = None
-        self._is_cut = False
-
-    def keep(self, connected: socket.socket) -> None:
-        """Keep a second handle of a socket, or close the socket if it comes too late."""
-        with self._lock:
-            self._handle = connected.dup()
-        if self._is_cut:
-            self.cut()
-
-    def cut(self) -> None:
-        """Close the connection, whatever its thread does with it."""
-        self._is_cut = True
-        with self._lock:
-            handle, self._handle = self._handle, None
-        if handle is not None:
-            with contextlib.suppress(OSError):  # the other side has closed it
-                handle.shutdown(socket.SHUT_RDWR)
-            handle.close()
-
-
-class _Connection(http.client.HTTPConnection):
-    line: _Line
-
-    def connect(self) -> None:
-        super().connect()
-        self.line.keep(self.sock)
-
-
-class _TlsConnection(http.client.HTTPSConnection, _Connection):
-    """The same over TLS: the socket is kept before the handshake."""
-
-
-class _Handler(urllib.request.AbstractHTTPHandler):
-    http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
-
-    def __init__(self, line: _Line) -> None:
-        super().__init__()
-        self._line = line
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(self._connect, _Connection), request)
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        connect = functools.partial(self._connect, _TlsConnection, context=ssl.create_default_context())
-        return self.do_open(connect, request)
-
-    def _connect(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
-        connection = kind(host, **options)
-        connection.line = self._line
-        return connection
-
-
-def _answer_to(
-    request: urllib.request.Request, statuses: frozenset[int], seconds: float, max_bytes: int, line: _Line
-) -> Fetched:
-    # Built by hand, because urllib's own opener also follows redirects and opens files.
-    opener = urllib.request.OpenerDirector()
-    here = is_loopback(urlsplit(request.full_url).hostname or "")
-    for handler in (urllib.request.ProxyHandler({} if here else None), _Handler(line)):
-        opener.add_handler(handler)
+async def _exchange(request: _Request, seconds: float, max_bytes: int) -> Fetched:
+    """Send a request over a connection of its own, and return the response."""
     began = time.monotonic()
+    deadline = asyncio.get_running_loop().time() + seconds
+    fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
     try:
-        with opener.open(request, timeout=seconds) as response:
+        client = _client(request.url)
+        if request.form is None:
+            sending = client.get(fields, deadline=deadline)
+        else:
+            sending = client.post(fields, request.form, deadline=deadline)
+        async with sending as response:
             reading = _reading(response.headers, time.monotonic() - began)
-            if response.status not in statuses:
+            if response.status not in request.statuses:
                 raise FetchFailed(f"HTTP {response.status}")
-            body: bytes = response.read(max_bytes + 1)
-    except TimeoutError:
-        raise
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, TimeoutError):
-            raise error.reason from None
-        raise FetchFailed(_words(error.reason)) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise FetchFailed(_words(error)) from None
-    if len(body) > max_bytes:
-        raise FetchFailed(f"the answer is larger than {max_bytes} bytes")
+            body = await response.body(max_bytes)
+    except HttpFailure as failure:
+        raise FetchFailed(_said(failure, seconds, max_bytes)) from None
+    except ValueError as error:  # the URL
+        raise FetchFailed(str(error)) from None
     return Fetched(body, reading, response.status)
 
 
-def _reading(headers: Message, took: float) -> Reading | None:
+def _client(url: str) -> HttpClient:
+    proxy = None if is_loopback(urlsplit(url).hostname or "") else proxy_of_environment(url)
+    return HttpClient(url, proxy=proxy, max_connections=1, idle_seconds=0)
+
+
+def _said(failure: HttpFailure, seconds: float, max_bytes: int) -> str:
+    if failure.reason is HttpReason.TIMED_OUT:
+        return f"no answer within {seconds:g} seconds"
+    if failure.reason is HttpReason.TOO_LARGE:
+        return f"the answer is larger than {max_bytes} bytes"
+    return failure.detail
+
+
+def _reading(headers: Mapping[str, str], took: float) -> Reading | None:
     """Return the time according to a response that has just arrived.
 
     A cache answers with the server's original `Date`, and with the response's `Age` since then (RFC 9111, 5.1).
     """
     heard_at = time.time()
     try:
-        date = email.utils.parsedate(headers["Date"])
-        age = int(headers.get("Age", "0"))
+        date = email.utils.parsedate(headers.get("date", ""))
+        age = int(headers.get("age", "0"))
         return Reading(calendar.timegm(date) + float(age), 2.0 if age else 1.0, heard_at, took) if date else None
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _words(reason: object) -> str:
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {reason.verify_message}"
-    strerror = reason.strerror if isinstance(reason, OSError) else None
-    return strerror or type(reason).__name__

@@ -70,7 +70,8 @@ class HttpClient:
             form = f"http://{target.authority}{target.path}"
             if way.authorization is not None:
                 lines.append(f"Proxy-Authorization: {way.authorization}")
-        self._post = "\r\n".join((f"POST {form} HTTP/1.1", *lines, "")).encode()
+        head = "\r\n".join((f"{form} HTTP/1.1", *lines, "")).encode()
+        self._post, self._get = b"POST " + head, b"GET " + head
 
     def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> HttpExchange:
         """Return a POST request, sent on entering it as a context.
@@ -83,11 +84,12 @@ class HttpClient:
         Raises:
             ValueError: a header contains a line break or NUL.
         """
-        fields = b"".join([b"%b: %b\r\n" % header for header in headers])
-        if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers) or b"\0" in fields:
-            raise ValueError("a header must not contain a line break or NUL")
-        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._post, fields, len(body))
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._post, _fields(headers), len(body))
         return HttpExchange(self._pool, head, body, deadline)
+
+    def get(self, headers: RawHeaders, *, deadline: float) -> HttpExchange:
+        """Return a GET request; see `post`."""
+        return HttpExchange(self._pool, b"%b%b\r\n" % (self._get, _fields(headers)), b"", deadline)
 
     async def aclose(self) -> None:
         """Close unused connections, and each other one as soon as its response ends.
@@ -200,6 +202,13 @@ class HttpChunks:
         if not piece:
             raise StopAsyncIteration
         return piece
+
+
+def _fields(headers: RawHeaders) -> bytes:
+    fields = b"".join([b"%b: %b\r\n" % header for header in headers])
+    if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers) or b"\0" in fields:
+        raise ValueError("a header must not contain a line break or NUL")
+    return fields
 
 
 def _too_large(limit: int) -> HttpFailure:

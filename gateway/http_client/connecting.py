@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from typing import Final
@@ -153,4 +154,4 @@ def _described(error: OSError) -> str:
         return f"TLS failed: {error.reason or type(error).__name__}"
     if isinstance(error, socket.gaierror):
         return f"the name cannot be resolved: {error.strerror}"
-    return error.strerror or str(error) or type(error).__name__
+    return (os.strerror(error.errno) if error.errno else str(error)) or type(error).__name__

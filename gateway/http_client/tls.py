@@ -59,14 +59,14 @@ class TlsContexts:
                 self._context = _new_context(self._files)
             except ValueError as error:
                 log.warning(
-                    "changed TLS files of an upstream cannot be used; the current ones stay in use",
+                    "changed TLS files cannot be used; the current ones stay in use",
                     extra={"reason": str(error)},
                 )
             self._versions = versions
         return self._context
 
     def _read_versions(self) -> _Versions:
-        paths = (self._files.ca, self._files.cert, self._files.key)
+        paths = (self._files.ca or _authorities_of_system(), self._files.cert, self._files.key)
         return tuple(_version(path) for path in paths if path is not None)
 
 
@@ -83,6 +83,12 @@ def contexts_of(files: TlsFiles) -> TlsContexts:
         ValueError: the files cannot be used; the message says which and why.
     """
     return contexts_of_system() if files == NO_TLS_FILES else TlsContexts(files)
+
+
+def _authorities_of_system() -> Path | None:
+    """Return the file that OpenSSL reads authorities from, which `SSL_CERT_FILE` may name."""
+    file = ssl.get_default_verify_paths().cafile
+    return Path(file) if file else None
 
 
 def _version(path: Path) -> tuple[int, int, int]:

@@ -350,7 +350,7 @@ def test_the_urls_of_replicas_are_asked_whether_a_replica_of_this_deployment_is_
             ({"GATEWAY_REPLICA_URL": f"{url}/below", "GATEWAY_PEERS": f"{url}/below"}, "(status 404)"),
             (
                 {"GATEWAY_REPLICA_URL": gone, "GATEWAY_PEERS": gone},
-                "(reason unreachable: Connect call failed",
+                "(reason unreachable: Connection refused)",
             ),
         ):
             bad = replicas(**{"GATEWAY_REPLICA_URL": url, "GATEWAY_PEERS": url, **changes})
