@@ -1,1 +1,1 @@
-"""What is served, of whomever: the tools of one file and those of upstreams, as one list with names."""
+"""The list of everything that is served: tools of a file, and those of upstreams, under one kind of name."""

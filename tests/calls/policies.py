@@ -1,4 +1,4 @@
-"""What the operator decides about legs if no setting says anything else."""
+"""The policy for legs that follows from the defaults of all settings."""
 
 from __future__ import annotations
 
