@@ -157,6 +157,7 @@ class PlainContext:
 
         Raises:
             AuthoringError: a number is not finite.
+            ResultTooLarge: the message has more bytes than `GATEWAY_MAX_RESULT_BYTES`.
         """
         self._leg.progress(done, total, message)
 

@@ -496,6 +496,9 @@ class LegRun:
         """Ask the client. If the journal is too large for it to carry, the call becomes a task where possible."""
         call = self.call
         if call.conversation is not None:
+            asked = {key: (question.method, question.params) for key, question in outcome.questions.items()}
+            if len(encode(asked)) > self._runner.policy.max_result_bytes:
+                self._refuse_own("The question")
             call.conversation.questions = outcome.questions
             return {}, "input_required"
         try:

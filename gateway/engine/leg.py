@@ -109,7 +109,7 @@ class Leg:
         detaching: what `detach` does.
         sheds: returns at a checkpoint whether another process should continue the call; None if none could.
         stepping: watches steps as they run, or None.
-        max_value_bytes: how large a log message or an emitted block may be, as JSON.
+        max_value_bytes: how large a log or progress message or an emitted block may be, as JSON.
 
     Attributes:
         caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
@@ -504,8 +504,10 @@ class Leg:
 
         Raises:
             AuthoringError: `done` or `total` is not a finite number.
+            ResultTooLarge: the message is too large to be sent.
         """
         self.check_running()
+        self.refuse_large(message, "The progress message")
         for number in (done, total):
             if number is not None and not _is_finite(number):
                 raise AuthoringError(f"progress takes finite numbers, not {number!r}")
@@ -522,9 +524,11 @@ class Leg:
 
         Raises:
             AuthoringError: the data is not JSON.
+            ResultTooLarge: the data, or the name of the logger, is too large to be sent.
         """
         self.check_running()
         self.refuse_large(data, "The log message")
+        self.refuse_large(logger, "The name of the logger")
         message = json_value(data, "the log message")
         self._logs += 1
         if self._logs <= self.journal.logs:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from gateway.engine.capabilities import CapabilityPath
 from gateway.engine.journal import Journal
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayFunction, RelayLeg
@@ -108,6 +109,9 @@ Learn: TypeAlias = Callable[[Requester], Coroutine[Any, Any, Learned | None]]
 
 It raises what the call then ends with: that a resource is not listed, or that the lists cannot be read.
 """
+
+Supports: TypeAlias = Callable[[CapabilityPath], bool]
+"""Returns whether the client declared a capability."""
 
 Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 
@@ -350,7 +354,7 @@ class _Leg:
         try:
             return await self._run(leg)
         except UpstreamError as error:
-            raise self._passed_on(error) from error
+            raise self._passed_on(error, leg.supports) from error
         except UpstreamFailure as failure:
             self._log(failure)
             raise CannotContinue(self._sentence(failure)) from failure
@@ -522,7 +526,7 @@ class _Leg:
         self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
         return self._relay.failure(Reason.NEEDS_SESSION, sent=True)
 
-    def _passed_on(self, error: UpstreamError) -> Exception:
+    def _passed_on(self, error: UpstreamError, supports: Supports) -> Exception:
         """Return what our client gets for the upstream's own error."""
         if is_error_of_session(error) and not is_quoted(self._request.params):
             failure = self._needs_session()
@@ -531,14 +535,30 @@ class _Leg:
         if error.code == URL_ELICITATION_REQUIRED:
             return self._sent_elsewhere(error)
         if error.code == _MISSING_CAPABILITY:
-            return _missing(error, self._name)
+            return self._missing(error, supports)
         if self._request.method == "resources/read" and error.code in _NOT_FOUND and _names_uri(error.data):
             return ResourceNotFound(self._request.target)
         if error.code in ABOUT_THE_REQUEST:
-            sent = error.code == _INVALID_REQUEST
-            self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {error.code}"))
-            return CannotContinue(texts.refused_request(self._name, error.code, sent=sent))
+            return self._refused_request(error.code, sent=error.code == _INVALID_REQUEST)
         return error
+
+    def _missing(self, error: UpstreamError, supports: Supports) -> Exception:
+        """Return what our client gets for an upstream that needs a capability which the client did not declare.
+
+        Only what this gateway passes on is named: declaring anything else would not help the client. An upstream that
+        names only what the client declared was told so, and fails for a reason of its own.
+        """
+        data = error.data if isinstance(error.data, Mapping) else {}
+        required = data.get("requiredCapabilities")
+        paths = list(_paths(required)) if isinstance(required, Mapping) else []
+        if not paths or any(path not in RELAYED for path in paths):
+            return CannotContinue(texts.lacks_capability(self._name))
+        lacking = [path for path in paths if not supports(path)]
+        return MissingCapability(*lacking) if lacking else self._refused_request(error.code, sent=False)
+
+    def _refused_request(self, code: int, *, sent: bool) -> CannotContinue:
+        self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {code}"))
+        return CannotContinue(texts.refused_request(self._name, code, sent=sent))
 
     def _sent_elsewhere(self, error: UpstreamError) -> Exception:
         """Return what our client gets if the user must visit a URL first, as a server of 2025-11-25 says it."""
@@ -579,21 +599,7 @@ def _refuse_unaskable(question: AskedQuestion) -> None:
         raise Misasked("one of its questions is not valid") from None
 
 
-def _missing(error: UpstreamError, upstream: str) -> Exception:
-    """Return our own error for an upstream that needs a capability which the client did not declare.
-
-    Only what this gateway passes on is named: declaring anything else would not help the client.
-    """
-    data = error.data if isinstance(error.data, Mapping) else {}
-    required = data.get("requiredCapabilities")
-    paths = list(_paths(required)) if isinstance(required, Mapping) else []
-    relayed = [path for path in paths if path in RELAYED]
-    if not relayed or len(relayed) < len(paths):
-        return CannotContinue(texts.lacks_capability(upstream))
-    return MissingCapability(*relayed)
-
-
-def _paths(required: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def _paths(required: Mapping[str, Any]) -> Iterator[CapabilityPath]:
     """Yield the path of each capability. An `elicitation` without modes means forms."""
     for name, inner in required.items():
         if isinstance(inner, Mapping) and inner:

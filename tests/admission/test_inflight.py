@@ -553,6 +553,35 @@ async def test_a_caller_with_its_share_uses_no_place_in_reserve(clock: Clock) ->
         line.cancel()
 
 
+async def test_a_caller_with_its_share_does_not_wait_for_places_in_reserve_that_others_leave(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    limit.value = 60
+    for number in range(limit.value):
+        assert await served(load, ("waiting", "idle")[number % 2])
+    lines = [await line_up_as(load, "waiting") for _ in range(2)]
+    limit.value = 4
+    visit = arrive_as(load, "idle")
+    assert visit is not None
+    with pytest.raises(Overloaded):
+        visit.enter("idle", goes_on=False)
+    visit.leave()
+    assert await served(load, "other")
+    for line in lines:
+        line.cancel()
+
+
+async def test_a_limit_that_rises_again_counts_the_places_in_reserve(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    running = fallen_limit(load, limit, 4, of=60)
+    in_reserve = limit.reserve
+    assert [await served(load, f"other{number}") for number in range(in_reserve)] == [True] * in_reserve
+    clock.now += LONGEST_WINDOW_SECONDS
+    load.began(clock.now)
+    assert limit.value > len(running) + in_reserve
+
+
 async def test_others_are_served_although_a_caller_has_more_waiting_than_there_is_room_for_now(clock: Clock) -> None:
     limit = AdaptiveLimit(TARGET)
     load = InFlight(limit, TARGET, clock)

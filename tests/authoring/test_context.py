@@ -126,6 +126,18 @@ async def test_sampling_needs_a_client_that_declares_what_its_options_ask_for(
             await run_async(t, can=rest.__contains__)
 
 
+@pytest.mark.parametrize("kind", ["tool_use", "tool_result"])
+async def test_sampling_with_what_a_tool_did_needs_a_client_that_knows_tools(kind: str) -> None:
+    @tool
+    async def t(ctx: Context) -> str:
+        messages = [{"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": kind}]}]
+        return (await ctx.sample("s", messages, max_tokens=9)).text
+
+    assert (await run_async(t, answers={"s": "Paris"})).value == "Paris"
+    with pytest.raises(MissingCapability, match=r"supports sampling\.tools, which"):
+        await run_async(t, can=lambda name: name == "sampling")
+
+
 async def test_every_kind_of_question_has_a_method() -> None:
     @tool
     async def t(ctx: Context) -> list[Any]:

@@ -77,6 +77,20 @@ async def logged(ctx: Context, size: int) -> str:
 
 
 @tool
+async def logged_by_name(ctx: Context, size: int) -> str:
+    """Send a log message of a logger with a long name."""
+    ctx.log("info", "done", logger="a" * size)
+    return "done"
+
+
+@tool
+async def reported(ctx: Context, size: int) -> str:
+    """Report progress with a long message."""
+    ctx.progress(1, message="a" * size)
+    return "done"
+
+
+@tool
 async def never_converted(ctx: Context, size: int) -> Any:
     """Return something with a part that has no JSON form."""
     return ["a" * size, object()]

@@ -12,7 +12,10 @@ from tests.asgi import Client, make_app
 from tests.integration.raw import META, request, tool_call
 
 LIMIT = 65536
-TOOLS = ["text", "image", "structured", "numbers", "models", "whole", "emitted", "emitted_at_once", "logged"]
+TOOLS = [
+    *("text", "image", "structured", "numbers", "models", "whole"),
+    *("emitted", "emitted_at_once", "logged", "logged_by_name", "reported"),
+]
 TOLD = f" is too large: the limit is {LIMIT} bytes. Try again with less."
 
 

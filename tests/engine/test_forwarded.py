@@ -20,7 +20,9 @@ FORM: dict[str, Any] = {
     "requestedSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
 }
 URL: dict[str, Any] = {"mode": "url", "message": "Sign in", "url": "https://id.example/3"}
-MESSAGES = [{"role": "user", "content": {"type": "text", "text": "3"}}]
+MESSAGES: list[Any] = [{"role": "user", "content": {"type": "text", "text": "3"}}]
+USES_TOOL = {"role": "assistant", "content": [{"type": "text"}, {"type": "tool_use", "id": "1", "name": "n"}]}
+RESULT_OF_TOOL = {"role": "user", "content": {"type": "tool_result", "toolUseId": "1", "content": []}}
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -115,6 +117,9 @@ def test_what_is_no_answer_at_all_is_refused(answer: dict[str, Any]) -> None:
         (SAMPLE, {"messages": MESSAGES}, (("sampling",),)),
         (SAMPLE, {"messages": MESSAGES, "tools": []}, (("sampling", "tools"),)),
         (SAMPLE, {"messages": MESSAGES, "toolChoice": {"mode": "none"}}, (("sampling", "tools"),)),
+        (SAMPLE, {"messages": [*MESSAGES, USES_TOOL]}, (("sampling", "tools"),)),
+        (SAMPLE, {"messages": [*MESSAGES, RESULT_OF_TOOL]}, (("sampling", "tools"),)),
+        (SAMPLE, {"messages": [1, {}, {"content": [1, {"type": []}]}]}, (("sampling",),)),
         (SAMPLE, {"messages": MESSAGES, "includeContext": "none"}, (("sampling",),)),
         (SAMPLE, {"messages": MESSAGES, "includeContext": "thisServer"}, (("sampling", "context"),)),
         (SAMPLE, {"messages": MESSAGES, "includeContext": ["future"]}, (("sampling", "context"),)),

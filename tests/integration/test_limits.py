@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.auth.tokens import mint
+from gateway.errors import TooManyValues
+from gateway.protocol.strict_json import EXTRA_VALUES
+from gateway.protocol.versions import DRAFT, LEGACY
 from loadtest.cluster import Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.raw import (
@@ -34,6 +38,7 @@ from tests.integration.raw import (
 
 SECRET = "a secret that only these tests know, 32 bytes"
 MAX_BODY_BYTES, MAX_HEADER_BYTES, MAX_HEADERS, MAX_JSON_DEPTH = 8192, 4096, 30, 20
+MAX_JSON_VALUES = 1000
 MAX_ANSWERS, STATE_MAX_BYTES, BURST, STREAMS, CONNECTIONS = 4, 2048, 5, 3, 20
 HALF_OPEN = 1000
 ECHO = tool_call("echo", {"text": "hello"})
@@ -45,6 +50,7 @@ SMALL = {
     "GATEWAY_MAX_HEADER_BYTES": str(MAX_HEADER_BYTES),
     "GATEWAY_MAX_HEADERS": str(MAX_HEADERS),
     "GATEWAY_MAX_JSON_DEPTH": str(MAX_JSON_DEPTH),
+    "GATEWAY_MAX_JSON_VALUES": str(MAX_JSON_VALUES),
     "GATEWAY_MAX_ANSWERS": str(MAX_ANSWERS),
     "GATEWAY_STATE_MAX_BYTES": str(STATE_MAX_BYTES),
     "GATEWAY_STREAMS_PER_PRINCIPAL": str(STREAMS),
@@ -106,6 +112,16 @@ def send_depth(replica: Replica, depth: int) -> Answer:
     return post_bytes(replica, body, headers_of(message))
 
 
+def with_values(message: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return a request with as many further values."""
+    params = message["params"]
+    return {**message, "params": {**params, "_meta": {**params.get("_meta", {}), "many": [0] * count}}}
+
+
+def send_values(replica: Replica, count: int) -> Answer:
+    return post(replica, with_values(ECHO, count))
+
+
 def send_answers(replica: Replica, count: int) -> Answer:
     state = call(replica, "greet").state
     answers = {**accept(name="Ada"), **{f"other{number}": {"action": "decline"} for number in range(count - 1)}}
@@ -165,6 +181,12 @@ LIMITS = {
         *(f"The body nests deeper than {MAX_JSON_DEPTH} levels", 400, -32700),
         labels={"reason": "too_deep"},
     ),
+    "values": Limit(
+        lambda replica: send_values(replica, MAX_JSON_VALUES - 100),
+        lambda replica: send_values(replica, MAX_JSON_VALUES),
+        *(TooManyValues(MAX_JSON_VALUES, 1 + EXTRA_VALUES).message, 400, -32600),
+        labels={"reason": "too_many_values"},
+    ),
     "answers": Limit(
         lambda replica: send_answers(replica, MAX_ANSWERS),
         lambda replica: send_answers(replica, MAX_ANSWERS + 1),
@@ -185,6 +207,27 @@ def test_a_request_up_to_a_limit_is_served_and_one_over_it_gets_the_reason(fleet
     assert answer.headers["x-gateway-replica"] == "small"
     assert replica.metric(limit.metric, **limit.labels) == before + 1
     assert call(replica, "echo", {"text": "next"}).text == "next"
+
+
+@pytest.mark.parametrize("version", [LEGACY, DRAFT])
+def test_a_body_with_too_many_values_is_refused_in_sessions_too(fleet: Fleet, version: str) -> None:
+    replica = fleet["small"]
+    client = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    begun = post_bytes(replica, msgspec.json.encode(hello), headers)
+    assert begun.result["protocolVersion"] == version
+    headers |= {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": version}
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {}}
+    answer = {"jsonrpc": "2.0", "id": "unknown", "result": {}, "params": {}}
+    before = replica.metric("gateway_requests_refused_total", reason="too_many_values")
+    for message in (ping, answer):
+        over = post_bytes(replica, msgspec.json.encode(with_values(message, MAX_JSON_VALUES)), headers)
+        assert over.error == (400, -32600)
+        assert over.message["error"]["message"] == TooManyValues(MAX_JSON_VALUES, 1 + EXTRA_VALUES).message
+    assert replica.metric("gateway_requests_refused_total", reason="too_many_values") == before + 2
+    under = post_bytes(replica, msgspec.json.encode(with_values(ping, MAX_JSON_VALUES - 100)), headers)
+    assert under.result == {}
 
 
 def test_a_call_that_collects_more_than_a_state_holds_says_so(fleet: Fleet) -> None:

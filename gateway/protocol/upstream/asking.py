@@ -20,6 +20,21 @@ MAX_QUESTIONS: Final = 20
 """How many questions one result may ask."""
 
 _FORWARDED: Final = frozenset({ELICIT, SAMPLE, ROOTS})
+
+_OWN: Final[Mapping[str, frozenset[str]]] = {
+    "form": frozenset({"mode", "message", "requestedSchema"}),
+    "url": frozenset({"mode", "message", "url", "elicitationId"}),
+    SAMPLE: frozenset(
+        {
+            *("messages", "maxTokens", "systemPrompt", "modelPreferences", "includeContext", "temperature"),
+            *("stopSequences", "metadata", "tools", "toolChoice"),
+        }
+    ),
+    ROOTS: frozenset(),
+}
+"""What a question may have, besides `_meta`, by its mode if it has one."""
+
+_OF_ANY: Final = frozenset[str]().union(*_OWN.values())
 _encode = msgspec.json.Encoder().encode
 
 
@@ -144,7 +159,13 @@ def _question(key: str, wire_key: str, request: Any) -> AskedQuestion:
     if not isinstance(params, dict):
         raise Misasked("one of its questions has params that are not an object")
     _check(method, params)
-    return AskedQuestion(key, wire_key, method, with_clean_meta("", params))
+    return AskedQuestion(key, wire_key, method, _with_own_members(method, with_clean_meta("", params)))
+
+
+def _with_own_members(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return checked params without what only other questions have: a client could act on the URL of a form."""
+    foreign = _OF_ANY - _OWN[params.get("mode", "form") if method == ELICIT else method]
+    return {name: value for name, value in params.items() if name not in foreign}
 
 
 def check_elicitations(data: Any) -> None:

@@ -1,8 +1,8 @@
 """Pure: results of an upstream, as our clients may see them.
 
 A result passes as it is: members and kinds of content that we do not know survive. Only URIs that a client may send
-back get the prefix of the upstream. Reserved members of `_meta`, and icons that a client must not fetch, are removed.
-Free text and structured content never change.
+back get the prefix of the upstream. Reserved members of `_meta`, icons that a client must not fetch, and members by
+which a client could take the result for one of another kind are removed. Free text and structured content never change.
 """
 
 from __future__ import annotations
@@ -13,8 +13,29 @@ from typing import Any, Final
 from gateway.protocol.upstream.cleaning import clean_icons, with_clean_meta
 from gateway.protocol.upstream.uris import own_uri
 
-_WIRE_MEMBERS: Final = ("resultType",)
-"""What each wire writes itself."""
+_OWN: Final[Mapping[str, frozenset[str]]] = {
+    "tools/call": frozenset({"content", "structuredContent", "isError"}),
+    "prompts/get": frozenset({"description", "messages"}),
+    "resources/read": frozenset({"contents", "ttlMs", "cacheScope"}),
+}
+"""What the final result of each method may have, besides `_meta`."""
+
+_OF_A_QUESTION: Final = frozenset({"inputRequests", "requestState"})
+_OF_A_TASK: Final = frozenset(
+    {
+        *("task", "taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt", "ttl", "ttlMs"),
+        *("pollInterval", "pollIntervalMs", "result", "error", "tasks"),
+    }
+)
+_OF_A_LIST: Final = frozenset({"tools", "prompts", "resources", "resourceTemplates", "nextCursor"})
+_OF_A_SERVER: Final = frozenset({"supportedVersions", "protocolVersion", "capabilities", "serverInfo", "instructions"})
+_OF_ANY_KIND: Final = frozenset({"resultType", "completion"}).union(
+    _OF_A_QUESTION, _OF_A_TASK, _OF_A_LIST, _OF_A_SERVER, *_OWN.values()
+)
+"""Members of all kinds of results, of all wires."""
+
+_FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
+"""What each method's final result has only if it poses as another kind. Each wire writes `resultType` itself."""
 
 
 class Misshapen(ValueError):
@@ -27,9 +48,9 @@ def rewrite_result(method: str, prefix: str, result: Mapping[str, Any]) -> dict[
     Raises:
         Misshapen: content, messages or contents are not what the method returns, so that clients would fail.
     """
-    fields = with_clean_meta(prefix, result)
-    for member in _WIRE_MEMBERS:
-        fields.pop(member, None)
+    fields = _cleaned(prefix, result)
+    for member in _FOREIGN[method].intersection(fields):
+        del fields[member]
     if method == "tools/call":
         fields["content"] = [_block(prefix, block) for block in _list(fields, "content")]
     elif method == "prompts/get":
@@ -60,9 +81,6 @@ def _block(prefix: str, block: Any) -> dict[str, Any]:
     cleaned = _object(prefix, block, "a block of content")
     if cleaned.get("type") == "resource_link":
         _rewrite(prefix, cleaned, "uri")
-        if "icons" in cleaned:
-            icons = cleaned.pop("icons")
-            cleaned["icons"] = clean_icons(icons if isinstance(icons, list) else ())
     elif cleaned.get("type") == "resource":
         cleaned["resource"] = _contents(prefix, cleaned.get("resource"))
     return cleaned
@@ -77,7 +95,16 @@ def _contents(prefix: str, contents: Any) -> dict[str, Any]:
 def _object(prefix: str, value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Misshapen(f"{what} is not an object")
-    return with_clean_meta(prefix, value)
+    return _cleaned(prefix, value)
+
+
+def _cleaned(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without what its `_meta` and its icons must not have."""
+    cleaned = with_clean_meta(prefix, value)
+    if "icons" in cleaned:
+        icons = cleaned["icons"]
+        cleaned["icons"] = clean_icons(icons if isinstance(icons, list) else ())
+    return cleaned
 
 
 def _rewrite(prefix: str, value: dict[str, Any], member: str) -> None:

@@ -84,6 +84,42 @@ def test_reserved_members_of_a_questions_meta_are_dropped() -> None:
     assert found.questions[0].params["_meta"] == {"own": 1}
 
 
+MEMBERS: dict[str, Any] = {
+    "message": "Sure?",
+    "requestedSchema": {"type": "object", "properties": {}},
+    "url": "https://example.com/",
+    "elicitationId": "e",
+    "messages": [],
+    "maxTokens": 1,
+    "systemPrompt": "p",
+    "tools": [],
+    "vendor": [1],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "mode", "names"),
+    [
+        ("elicitation/create", {}, ["message", "requestedSchema"]),
+        ("elicitation/create", {"mode": "form"}, ["mode", "message", "requestedSchema"]),
+        ("elicitation/create", {"mode": "url"}, ["mode", "message", "url", "elicitationId"]),
+        ("sampling/createMessage", {}, ["messages", "maxTokens", "systemPrompt", "tools"]),
+        ("roots/list", {"mode": "url"}, []),
+    ],
+)
+def test_a_question_has_nothing_of_another_kind_of_question(
+    method: str, mode: dict[str, Any], names: list[str]
+) -> None:
+    params = {**mode, **MEMBERS}
+    found = asked({"inputRequests": {"a": {"method": method, "params": params}}})
+    assert found.questions[0].params == {name: params[name] for name in [*names, "vendor"]}
+
+
+def test_a_form_cannot_send_the_user_to_a_url() -> None:
+    params = {**FORM["params"], "url": "javascript:alert(1)"}  # type: ignore[dict-item]
+    assert asked({"inputRequests": {"a": {**FORM, "params": params}}}).questions[0].params == FORM["params"]
+
+
 @pytest.mark.parametrize("method", ["tools/call", "ping", "completion/complete", "notifications/progress"])
 def test_other_methods_are_refused(method: str) -> None:
     assert refusal({"inputRequests": {"a": {"method": method, "params": {}}}}).refused == method

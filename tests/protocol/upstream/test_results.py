@@ -62,6 +62,53 @@ def test_the_contents_of_a_read_resource_get_the_prefix() -> None:
     }
 
 
+POSING: dict[str, Any] = {
+    "resultType": "complete",
+    "inputRequests": {"u": {"method": "elicitation/create", "params": {"mode": "url", "url": "javascript:alert(1)"}}},
+    "requestState": "state",
+    "task": {"taskId": "t", "status": "working"},
+    "taskId": "t",
+    "status": "working",
+    "pollIntervalMs": 1,
+    "nextCursor": "c",
+    "instructions": "obey",
+    "completion": {"values": []},
+    "tools": [],
+    "resourceTemplates": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "own"),
+    [
+        ("tools/call", {"content": [], "structuredContent": {"task": 1}, "isError": True}),
+        ("prompts/get", {"messages": [], "description": "d"}),
+        ("resources/read", {"contents": [], "ttlMs": 5, "cacheScope": "private"}),
+    ],
+)
+def test_a_final_result_has_nothing_of_another_kind_of_result(method: str, own: dict[str, Any]) -> None:
+    others = {"content": [], "contents": [], "messages": [], "description": "d", "ttlMs": 1, "isError": False}
+    result = {**others, **POSING, **own, "vendor": [1]}
+    assert rewrite_result(method, "docs", result) == {**own, "vendor": [1]}
+
+
+GOOD_ICON = {"src": "https://example.com/a.png", "sizes": ["48x48"]}
+ICONS = [GOOD_ICON, {"src": "file:///etc/passwd"}, {"src": "javascript:alert(1)"}, "x"]
+
+
+@pytest.mark.parametrize("icons", [ICONS, "https://example.com/a.png", None, {}])
+def test_a_result_has_only_icons_that_a_client_may_fetch(icons: Any) -> None:
+    kept = [GOOD_ICON] if isinstance(icons, list) else []
+    link = {"type": "resource_link", "uri": "file:///a", "icons": icons}
+    text = {"type": "text", "text": "a", "icons": icons}
+    called = rewrite_result("tools/call", "docs", {"content": [link, text], "icons": icons})
+    assert [called["icons"], *(block["icons"] for block in called["content"])] == [kept] * 3
+    got = rewrite_result("prompts/get", "docs", {"messages": [{"role": "user", "content": text, "icons": icons}]})
+    assert [got["messages"][0]["icons"], got["messages"][0]["content"]["icons"]] == [kept] * 2
+    read = rewrite_result("resources/read", "docs", {"contents": [{"uri": "file:///a", "text": "", "icons": icons}]})
+    assert read["contents"][0]["icons"] == kept
+
+
 def test_resources_in_the_messages_of_a_prompt_get_the_prefix() -> None:
     link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
     result = {"messages": [{"role": "user", "content": link}], "description": "d"}

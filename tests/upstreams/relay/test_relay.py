@@ -582,9 +582,30 @@ async def test_a_capability_that_the_upstream_misses_is_reported_as_our_own_erro
     async with replica_of(
         "http://127.0.0.1:1/mcp", client=Failing(UpstreamError("up", -32021, "x", needed))
     ) as replica:
-        error = await Call(replica.tool("echo")).error()
+        error = await Call(replica.tool("echo"), can={}).error()
+        declares_one = await Call(replica.tool("echo"), can={"sampling": {}}).error()
     assert isinstance(error, MissingCapability)
     assert error.data == needed
+    assert isinstance(declares_one, MissingCapability)
+    assert declares_one.data == {"requiredCapabilities": {"elicitation": {"url": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("required", "can"),
+    [
+        ({"roots": {}}, {"roots": {}}),
+        ({"elicitation": {}}, {"elicitation": {}}),
+        ({"elicitation": {"form": {}}, "sampling": {"tools": {}}}, {"elicitation": {}, "sampling": {"tools": {}}}),
+    ],
+)
+async def test_an_upstream_that_misses_what_the_client_declared_fails_for_a_reason_of_its_own(
+    required: dict[str, Any], can: dict[str, Any]
+) -> None:
+    failing = Failing(UpstreamError("up", -32021, "x", {"requiredCapabilities": required}))
+    async with replica_of("http://127.0.0.1:1/mcp", client=failing) as replica:
+        error = await Call(replica.tool("echo"), can=can).error()
+    assert isinstance(error, CannotContinue)
+    assert "error -32021" in str(error)
 
 
 @pytest.mark.parametrize("more", [{}, {"sampling": {}}])

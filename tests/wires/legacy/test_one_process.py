@@ -124,6 +124,18 @@ async def test_who_has_its_answer_waits_for_a_place_if_there_is_room_to_wait(
     assert load.in_flight == 0
 
 
+async def test_a_question_over_the_limit_of_a_result_ends_its_call() -> None:
+    limit = 65536
+    session = await Session(make_app("tests.calls.large_tools", max_result_bytes=limit)).begin()
+    small = Asking(session, call_params("asked", {"size": limit // 8}))
+    assert (await session.post({"id": await small.question(), "result": {"action": "decline"}})).status == 202
+    await small.result()
+    large = Asking(session, call_params("asked", {"size": 2 * limit}))
+    answer = await asyncio.wait_for(large.answer, 30)
+    assert answer.result["isError"] is True
+    assert answer.text.startswith(f"The question is too large: the limit is {limit} bytes.")
+
+
 async def test_an_answer_that_is_handed_on_takes_no_place_meanwhile() -> None:
     handed_on, taken = asyncio.Event(), asyncio.Event()
 
