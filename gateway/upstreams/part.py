@@ -214,6 +214,8 @@ class PartMaker:
         known = self._known.like(kind, uri)
         if known is not None:
             return known.own
+        if kind == "resources" and not self._definition.serves_made(uri):
+            return None
         made = self._known.made(uri) if kind == "resources" else None
         return uri if made is None and self._definition.serves_unlisted else made
 
