@@ -269,7 +269,11 @@ class Methods:
             part = registry.part_of(target)
             if part is None or part.completer is None:
                 return None
-            name = target.uri if isinstance(target, Resource) else wanted.target
+            name = wanted.target
+            if isinstance(target, Resource):
+                name = target.uri
+                values = {**wanted.context, wanted.argument: wanted.value}
+                _check_values(part.completer.scopes_of_values(name, values), wanted.target, incoming.caller)
             requester = _requester(incoming)
             return await part.completer.complete(
                 wanted.kind, name, wanted.argument, wanted.value, wanted.context, requester
@@ -278,6 +282,19 @@ class Methods:
         if completer is None:
             return None
         return await completer.suggest(wanted.value, wanted.context, self._host, incoming.caller.principal)
+
+
+def _check_values(scopes: frozenset[str] | None, target: str, caller: Caller) -> None:
+    """Check what a template makes of the values of a request: that it is served, and for which scopes.
+
+    Raises:
+        InvalidParams: it is not served.
+        InsufficientScope: the token does not grant the scopes.
+    """
+    if scopes is None:
+        raise InvalidParams(f"Unknown resource: {target}")
+    if scopes and not caller.grants(scopes):
+        raise InsufficientScope(scopes)
 
 
 def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt | Resource:

@@ -42,6 +42,11 @@ def globs_of_uris(glob: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((glob, glob if start is None else start + with_normal_encodings(tail))))
 
 
+def beginnings_of_uris(glob: str) -> tuple[str, ...]:
+    """Return the literal text with which the URIs begin that a glob matches, in each form of the glob."""
+    return tuple(_WILDCARD.split(each, maxsplit=1)[0] for each in globs_of_uris(glob))
+
+
 def problem_of_glob(glob: str) -> str | None:
     """Return why a glob that forbids or protects would miss URIs, and what to write instead; None if it does not."""
     if _ADDRESS.search(glob):

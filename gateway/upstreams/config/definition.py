@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from gateway.http_client.tls import NO_TLS_FILES, TlsFiles
-from gateway.protocol.uris.globs import globs_of_uris, protects, tells_uris_apart
+from gateway.protocol.uris.globs import beginnings_of_uris, globs_of_uris, protects, tells_uris_apart
 from gateway.protocol.uris.readings import inner_readings, is_ambiguous, readings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
@@ -259,6 +259,12 @@ class Definition:
         return frozenset().union(
             *(scopes for glob, scopes in globs if _matches_uri((glob,), uri) or protects(glob, texts))
         )
+
+    def may_serve(self, beginning: str) -> bool:
+        """Return whether a URI that begins so may be served: no rule forbids all of them."""
+        heads = [head for glob in self.resources.allow for head in beginnings_of_uris(glob)]
+        is_allowed = any(head.startswith(beginning) or beginning.startswith(head) for head in heads)
+        return is_allowed and not self._is_denied(beginning)
 
     def _is_denied(self, uri: str) -> bool:
         globs = self.resources.deny

@@ -361,6 +361,32 @@ async def test_only_listed_templates_and_resources_are_completed_where_rules_are
     assert await completed(open_to_all, "Other://{x}") == ("other://{x}", frozenset())
 
 
+NOTES = {"uriTemplate": "notes://{folder}/{name}", "name": "n"}
+
+
+def scopes_of(making: Making, **values: str) -> frozenset[str] | None:
+    return making.maker.scopes_of_values("bugs+notes://{folder}/{name}", values)
+
+
+async def test_values_of_a_template_are_judged_before_the_upstream_completes_others() -> None:
+    guarded, denying = Making(definition_of(**GUARDED)), Making(definition_of(**DENIED))
+    choice = Choice(("notes://public/*", "notes://{folder}/{name}"))
+    public, free = Making(definition_of(resources=choice)), Making(definition_of())
+    for making in (guarded, denying, public, free):
+        await making.part(templates=(NOTES,))
+    for folder in ("secret", "SECRET"):
+        assert scopes_of(guarded, folder=folder, name="p") == ADMIN
+        assert scopes_of(denying, folder=folder, name="p") is None
+        assert scopes_of(public, folder=folder, name="p") is None
+        assert scopes_of(free, folder=folder, name="p") == frozenset()
+    for making in (guarded, denying, public):
+        assert scopes_of(making, folder="public", name="") == frozenset()
+        assert scopes_of(making, name="secret") == frozenset(), "the folder is not known yet"
+        for value in ("..", "a/../secret", "/secret", "%73ecret", "a%2Fb", "a\\b", "a;b"):
+            assert scopes_of(making, folder=value, name="p") is None
+    assert scopes_of(free, folder="a/../secret", name="p") == frozenset()
+
+
 async def test_a_process_that_has_not_read_a_callers_templates_completes_them() -> None:
     assert await completed(elsewhere(**GUARDED), "MEMO://{id}") == ("memo://{id}", frozenset())
     assert await completed(elsewhere(**GUARDED), "memo://{other}") is None
