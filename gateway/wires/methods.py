@@ -247,6 +247,7 @@ class Methods:
         wanted = read_completion(incoming.request.params)
         target = _completed_target(wanted, self.registry)
         check_scopes(target, incoming.caller)
+        self._check_values(wanted, target, incoming.caller)
         try:
             completion = await self._suggestions(wanted, target, incoming)
         except RpcError:
@@ -260,6 +261,25 @@ class Methods:
             completion = {"values": [], "total": 0, "hasMore": False}
         return incoming.answered(self.words.complete({"completion": completion}))
 
+    def _check_values(self, wanted: CompletionRequest, target: Prompt | Resource, caller: Caller) -> None:
+        """Check what an upstream's template makes of the values of a request: that it is served, and for which scopes.
+
+        Raises:
+            InvalidParams: it is not served.
+            InsufficientScope: the token does not grant the scopes.
+        """
+        if not isinstance(target, Resource) or not target.upstream:
+            return
+        part = self.registry.part_of(target)
+        if part is None or part.completer is None:
+            return
+        values = {**wanted.context, wanted.argument: wanted.value}
+        scopes = part.completer.scopes_of_values(target.uri, values)
+        if scopes is None:
+            raise _unknown(wanted)
+        if scopes and not caller.grants(scopes):
+            raise InsufficientScope(scopes)
+
     async def _suggestions(
         self, wanted: CompletionRequest, target: Prompt | Resource, incoming: Incoming
     ) -> Mapping[str, Any] | None:
@@ -269,11 +289,7 @@ class Methods:
             part = registry.part_of(target)
             if part is None or part.completer is None:
                 return None
-            name = wanted.target
-            if isinstance(target, Resource):
-                name = target.uri
-                values = {**wanted.context, wanted.argument: wanted.value}
-                _check_values(part.completer.scopes_of_values(name, values), wanted.target, incoming.caller)
+            name = target.uri if isinstance(target, Resource) else wanted.target
             requester = _requester(incoming)
             return await part.completer.complete(
                 wanted.kind, name, wanted.argument, wanted.value, wanted.context, requester
@@ -282,19 +298,6 @@ class Methods:
         if completer is None:
             return None
         return await completer.suggest(wanted.value, wanted.context, self._host, incoming.caller.principal)
-
-
-def _check_values(scopes: frozenset[str] | None, target: str, caller: Caller) -> None:
-    """Check what a template makes of the values of a request: that it is served, and for which scopes.
-
-    Raises:
-        InvalidParams: it is not served.
-        InsufficientScope: the token does not grant the scopes.
-    """
-    if scopes is None:
-        raise InvalidParams(f"Unknown resource: {target}")
-    if scopes and not caller.grants(scopes):
-        raise InsufficientScope(scopes)
 
 
 def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt | Resource:
@@ -312,8 +315,12 @@ def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt |
         if len(name) > MAX_URI_CHARACTERS:
             raise InvalidParams(f"params.ref.uri has {len(name)} characters; the limit is {MAX_URI_CHARACTERS}")
     if target is None:
-        raise InvalidParams(f"Unknown {wanted.kind}: {name}")
+        raise _unknown(wanted)
     return target
+
+
+def _unknown(wanted: CompletionRequest) -> InvalidParams:
+    return InvalidParams(f"Unknown {wanted.kind}: {wanted.target}")
 
 
 def _not_found(uri: str) -> InvalidParams:
