@@ -6,7 +6,8 @@ everything between the text before and the text after it, including slashes. Bot
 The author's code receives decoded values, so a URI that could mislead it does not match:
 
 - broken percent encodings, and bytes that are not UTF-8;
-- an encoded slash in a `{name}`, because the value would no longer be one segment;
+- an encoded slash or backslash in a value, because it would have other segments than the URI;
+- a `{+name}` that begins with a slash, because it would be an absolute path, or that has an empty segment;
 - `.` or `..` as a segment, because other readers resolve such a URI to a different one (RFC 3986 section 5.2.4).
 """
 
@@ -23,6 +24,7 @@ _VARIABLE: Final = re.compile(r"(\+?)([A-Za-z_][A-Za-z0-9_]*)")
 _LITERAL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
 """The characters of a URI (RFC 3986 section 2)."""
 _BROKEN_ENCODING: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ENCODED_SLASH: Final = re.compile(r"%2f|%5c", re.IGNORECASE)
 _END_OF_SEGMENT: Final = re.compile(r"[/?#]")
 _DOT_SEGMENTS: Final = frozenset({".", ".."})
 
@@ -122,11 +124,17 @@ def _variable(text: str, expression: str) -> tuple[str, str]:
 
 
 def _segment(raw: str) -> str | None:
-    value = None if _END_OF_SEGMENT.search(raw) else _decode(raw)
-    return None if value is None or "/" in value or value in _DOT_SEGMENTS else value
+    return None if _END_OF_SEGMENT.search(raw) or _ENCODED_SLASH.search(raw) else _plain(raw)
 
 
 def _rest(raw: str) -> str | None:
+    if raw.startswith("/") or "//" in raw or _ENCODED_SLASH.search(raw):
+        return None
+    return _plain(raw)
+
+
+def _plain(raw: str) -> str | None:
+    """Return a decoded value; None if a server cannot use it as a part of a path."""
     value = _decode(raw)
     return None if value is None or not _DOT_SEGMENTS.isdisjoint(value.split("/")) else value
 

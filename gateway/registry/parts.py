@@ -56,6 +56,10 @@ class Finder(Protocol):
 class PartCompleter(Protocol):
     """Completes arguments of an upstream's prompts and templates."""
 
+    def scopes_of_values(self, template: str, values: Mapping[str, str], /) -> frozenset[str] | None:
+        """Return the scopes for what a template makes of some values; None if they make nothing that is served."""
+        ...
+
     async def complete(  # noqa: PLR0917 - the fields of the request, in its order
         self,
         kind: Literal["prompt", "resource"],

@@ -18,6 +18,8 @@ from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
+from gateway.protocol.uris.canonical import canonical_listed
+from gateway.protocol.uris.templates import ForeignTemplate
 from gateway.registry.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
 from gateway.registry.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.upstreams.callers import caller_of
@@ -214,6 +216,8 @@ class PartMaker:
         known = self._known.like(kind, uri)
         if known is not None:
             return known.own
+        if kind == "resources" and not self._definition.serves_made(uri):
+            return None
         made = self._known.made(uri) if kind == "resources" else None
         return uri if made is None and self._definition.serves_unlisted else made
 
@@ -272,6 +276,25 @@ class PartMaker:
     def _rules(self, kind: Kind, own: str) -> tuple[object, ...]:
         """Return what a call is checked against before it runs."""
         return self._definition.scopes.of(own), self._definition.task.of(own) if kind == "tools" else None
+
+    def scopes_of_values(self, template: str, values: Mapping[str, str], /) -> frozenset[str] | None:
+        """Return the scopes for what a template makes of some values; None if they make nothing that is served.
+
+        The URI is known up to the first variable without a value: rules that are about this text are about the URI.
+        """
+        definition = self._definition
+        known = self._known.get("templates", template)
+        own = self.upstream_uri(template) if known is None else known.own
+        if own is None or not definition.judges_resources:
+            return frozenset()
+        parsed = ForeignTemplate(own)
+        text = parsed.beginning(values)
+        if text is None:
+            return None
+        if text == parsed.beginning({}):
+            return frozenset()  # the rules of the template itself were checked
+        begun = canonical_listed(text)
+        return None if begun is None or not definition.may_serve(begun) else definition.scopes_of_resource(begun)
 
     async def complete(  # noqa: PLR0917 - the parameters of `PartCompleter`
         self,

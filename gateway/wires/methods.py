@@ -247,6 +247,7 @@ class Methods:
         wanted = read_completion(incoming.request.params)
         target = _completed_target(wanted, self.registry)
         check_scopes(target, incoming.caller)
+        self._check_values(wanted, target, incoming.caller)
         try:
             completion = await self._suggestions(wanted, target, incoming)
         except RpcError:
@@ -259,6 +260,25 @@ class Methods:
         if completion is None:
             completion = {"values": [], "total": 0, "hasMore": False}
         return incoming.answered(self.words.complete({"completion": completion}))
+
+    def _check_values(self, wanted: CompletionRequest, target: Prompt | Resource, caller: Caller) -> None:
+        """Check what an upstream's template makes of the values of a request: that it is served, and for which scopes.
+
+        Raises:
+            InvalidParams: it is not served.
+            InsufficientScope: the token does not grant the scopes.
+        """
+        if not isinstance(target, Resource) or not target.upstream:
+            return
+        part = self.registry.part_of(target)
+        if part is None or part.completer is None:
+            return
+        values = {**wanted.context, wanted.argument: wanted.value}
+        scopes = part.completer.scopes_of_values(target.uri, values)
+        if scopes is None:
+            raise _unknown(wanted)
+        if scopes and not caller.grants(scopes):
+            raise InsufficientScope(scopes)
 
     async def _suggestions(
         self, wanted: CompletionRequest, target: Prompt | Resource, incoming: Incoming
@@ -295,8 +315,12 @@ def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt |
         if len(name) > MAX_URI_CHARACTERS:
             raise InvalidParams(f"params.ref.uri has {len(name)} characters; the limit is {MAX_URI_CHARACTERS}")
     if target is None:
-        raise InvalidParams(f"Unknown {wanted.kind}: {name}")
+        raise _unknown(wanted)
     return target
+
+
+def _unknown(wanted: CompletionRequest) -> InvalidParams:
+    return InvalidParams(f"Unknown {wanted.kind}: {wanted.target}")
 
 
 def _not_found(uri: str) -> InvalidParams:

@@ -124,8 +124,7 @@ def test_any_other_text_is_a_template_or_the_authors_mistake(text: str) -> None:
         ("a://{b}#{c}", "a://x#y", {"b": "x", "c": "y"}),
         ("file:///{+path}", "file:///src/a%20b.py", {"path": "src/a b.py"}),
         ("file:///{+path}", "file:///a?b#c", {"path": "a?b#c"}),
-        ("file:///{+path}", "file:///a%2Fb", {"path": "a/b"}),
-        ("file:///{+path}", "file:///a//b/", {"path": "a//b/"}),
+        ("file:///{+path}", "file:///a/b/", {"path": "a/b/"}),
         ("file:///{+path}", "file:///a/..b/.c/d..", {"path": "a/..b/.c/d.."}),
         ("file:///{+path}.{ext}", "file:///a.b/c.tar.gz", {"path": "a.b/c.tar", "ext": "gz"}),
         ("a://{b}/{+c}/{d}", "a://1/2/3/4", {"b": "1", "c": "2/3", "d": "4"}),
@@ -185,9 +184,15 @@ def test_an_encoding_is_not_cut_in_two() -> None:
     assert UriTemplate("a://{b}2F{c}").match("a://x%2Fy") is None
 
 
-@pytest.mark.parametrize("raw", ["x%2Fy", "%2F", "%2f", "..%2Fsecret", "%2Fetc%2Fpasswd"])
-def test_an_encoded_slash_never_becomes_part_of_a_segment(raw: str) -> None:
-    assert UriTemplate("a://{b}").match(f"a://{raw}") is None
+@pytest.mark.parametrize("raw", ["x%2Fy", "%2F", "%2f", "..%2Fsecret", "%2Fetc%2Fpasswd", "secret%5Cx", "%5c"])
+@pytest.mark.parametrize("text", ["a://{b}", "a://{+b}"])
+def test_an_encoded_slash_or_backslash_is_not_a_value(text: str, raw: str) -> None:
+    assert UriTemplate(text).match(f"a://{raw}") is None
+
+
+@pytest.mark.parametrize("raw", ["/etc/hostname", "//etc", "secret//x", "x//"])
+def test_a_path_is_not_absolute_and_has_no_empty_segment(raw: str) -> None:
+    assert UriTemplate("a://{+b}").match(f"a://{raw}") is None
 
 
 @pytest.mark.parametrize("raw", [".", "..", "%2E", "%2e%2E", ".%2e"])
@@ -210,9 +215,9 @@ encodable = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 def test_what_was_expanded_is_read_back(value: str) -> None:
     """Expansion as in RFC 6570 sections 3.2.2 and 3.2.3; values that could mislead are not read back."""
     simple, reserved = quote(value, safe="-._~"), quote(value, safe=":/?#[]@!$&'()*+,;=-._~")
-    misleading = "/" in value or value in {".", ".."}
+    misleading = bool({"/", "\\"} & set(value)) or value in {".", ".."}
     assert UriTemplate("a://{b}/c").match(f"a://{simple}/c") == (None if misleading else {"b": value})
-    misleading = bool({".", ".."} & set(value.split("/")))
+    misleading = bool({".", ".."} & set(value.split("/"))) or "\\" in value or "//" in f"/{value}"
     assert UriTemplate("a://{+b}/c").match(f"a://{reserved}/c") == (None if misleading else {"b": value})
 
 
@@ -234,7 +239,10 @@ def test_a_uri_matches_exactly_if_there_is_a_way_to_read_it_so(text: str, uri: s
     pattern = text.replace("?", r"\?")
     for name, expression in (("{x}", "[^/?#]+"), ("{y}", "[^/?#]+"), ("{+z}", "(?s:.+)")):
         pattern = pattern.replace(name, expression)
-    values = template.match(uri)
+    values, spans = template.match(uri), template._spans(uri)
+    if spans is not None and template._rest is not None and "//" in f"/{spans[template._rest]}":
+        assert values is None, "an absolute path, or one with an empty segment"
+        return
     assert (values is not None) == bool(re.fullmatch(pattern, uri))
     if values is not None:
         expanded = text

@@ -314,6 +314,7 @@ def uri_templates(data: bytes) -> None:
         parts = value.split("/")
         assert value
         assert not {".", ".."} & set(parts)
+        assert "" not in parts[:-1]
         assert len(parts) == 1 or f"{{+{name}}}" in template
 
 

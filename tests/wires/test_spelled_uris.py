@@ -86,7 +86,7 @@ async def test_no_spelling_gets_around_the_scopes_of_an_entry(app: GatewayApp, u
     [
         ("docs://handbook/é", "page handbook/é"),
         ("DOCS://handbook/%C3%A9", "page handbook/é"),
-        ("docs://Handbook/a%2Fb", "page Handbook/a/b"),
+        ("docs://Handbook/a/b%20c", "page Handbook/a/b c"),
         ("file:///etc/hosts", "hosts"),
         ("File:/etc/hosts", "hosts"),
         ("file:etc/h%6fsts", "hosts"),

@@ -1,7 +1,8 @@
 """Pure: what servers may make of a canonical URI that they read carelessly.
 
 Parsers agree on a canonical URI, but a server may decode it several times, or use only its host and path. A rule that
-forbids or protects a resource must hold for each of these readings.
+forbids or protects a resource must hold for each of these readings. They are compared in a reduced form, which has no
+case, no doubled slashes and no dot segments: `scheme:/host/path`.
 """
 
 from __future__ import annotations
@@ -14,80 +15,150 @@ from urllib.parse import unquote
 
 from gateway.protocol.uris.authority import DEFAULT_PORTS
 
+__all__ = ["WILDCARDS", "inner_readings", "is_ambiguous", "readings", "reduced_glob"]
+
 _MAX_ENCODINGS: Final = 3
 """How often a text may be percent-encoded. Some servers decode more than once."""
+WILDCARDS: Final = {"*": "\ufdd0", "?": "\ufdd1"}
+"""Stand for wildcards in a glob while it is reduced. No text may have these characters (Unicode, "noncharacters")."""
+_OF_GLOBS: Final = str.maketrans(WILDCARDS)
+_ONLY_WILDCARDS: Final = re.compile("[/\ufdd0\ufdd1]*")
+_SET: Final = re.compile(r"\[!?\]?[^\]]*\]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _DROPPED: Final = re.compile(r"[\x00-\x1f\x7f]")
-_SEPARATORS: Final = re.compile(r"[/\\]+")
+_SLASHES: Final = re.compile(r"/+")
 _PARAMETERS: Final = re.compile(r";[^/?#]*")
 _BEHIND_PATH: Final = re.compile(r"[?#]")
 _PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
+_AMBIGUOUS: Final = re.compile(r"[/\\%;]")
 _DOTS: Final = frozenset({".", ".."})
 
 
 def readings(uri: str) -> tuple[str, ...]:
-    """Return a URI and its readings: decoded, without dot segments, host in lower case, without query and so on.
+    """Return the readings of a URI in reduced form: decoded, without query, user, port and so on.
 
-    The number of slashes behind a scheme does not count, nor does the host of a file: many servers cut off the scheme.
+    Each level of decoding is a reading. A slash at the end is there and is not.
     """
-    found: dict[str, None] = {uri: None}
-    scheme, colon, rest = uri.partition(":")
-    for text in (rest, _BEHIND_PATH.split(rest, maxsplit=1)[0]) if colon else ():
-        plain = _decoded(text)
-        for decoded in (plain, _BEHIND_PATH.split(plain, maxsplit=1)[0], _PARAMETERS.sub("", plain)):
-            found.update(dict.fromkeys(_placed(scheme, decoded)))
-    if _SCHEME.match(uri) is None:
-        found[_resolved(_decoded(uri))] = None
+    found: dict[str, None] = {}
+    for plain in _levels(uri):
+        scheme, colon, rest = plain.partition(":")
+        forms = [_resolved(plain)] if _SCHEME.match(uri) is None else []
+        tail = ""
+        if colon:
+            path = _BEHIND_PATH.split(rest, maxsplit=1)[0]
+            tail = rest[len(path) :]
+            path = path.rstrip()
+            for text in dict.fromkeys((rest, path, _PARAMETERS.sub("", rest), _PARAMETERS.sub("", path))):
+                forms.extend(_placed(scheme, text))
+        for form in forms:
+            bare = form.rstrip("/")
+            found.update(dict.fromkeys((bare, f"{bare}/", bare + tail, f"{bare}/{tail}")))
     return tuple(found)
 
 
-def inner_reading(uri: str) -> str:
-    """Return what a URI stands for if a server decodes it before it resolves dot segments; itself without those.
+def reduced_glob(glob: str) -> tuple[str, ...]:
+    """Return the reduced forms of a glob, with `WILDCARDS` in it. A set of characters becomes one unknown character."""
+    found: dict[str, None] = {}
+    for plain in _levels(_SET.sub("?", glob).translate(_OF_GLOBS)):
+        found[_SLASHES.sub("/", plain)] = None
+        scheme, colon, rest = plain.partition(":")
+        found.update(dict.fromkeys(_placed(scheme, rest, is_glob=True) if colon else [_resolved(plain)]))
+    return tuple(found)
 
-    A rule that allows only resources in one place must hold for this reading too.
+
+def inner_readings(uri: str) -> tuple[str, ...]:
+    """Return a URI, and what it stands for if a server decodes it before it resolves dot segments.
+
+    A rule that allows only resources in one place must hold for all of them. A server may take a query for a part of
+    the path, and the host for its first segment.
     """
-    scheme, _, rest = uri.partition(":") if _SCHEME.match(uri) else ("", "", uri)
-    plain = _PARAMETERS.sub("", _decoded(rest))
-    if _DOTS.isdisjoint(_SEPARATORS.split(plain)):
-        return uri
-    if not scheme:
-        return _resolved(plain)
-    if not plain.startswith("//"):
-        return f"{scheme}:{_resolved(plain)}"
-    host, slash, path = plain[2:].partition("/")
-    return f"{scheme}://{host}{_resolved(slash + path)}"
-
-
-def _decoded(text: str) -> str:
-    for _ in range(_MAX_ENCODINGS):
+    scheme, _, text = uri.partition(":") if _SCHEME.match(uri) else ("", "", uri)
+    found: dict[str, None] = {uri: None}
+    for _ in range(_MAX_ENCODINGS + 1):
+        plain = _PARAMETERS.sub("", _cleaned(text))
+        for each in (plain, _BEHIND_PATH.split(plain, maxsplit=1)[0]):
+            if not _DOTS.isdisjoint(each.split("/")):
+                found.update(dict.fromkeys(_led_to(scheme, each)))
         text = unquote(text)
+    return tuple(found)
+
+
+def is_ambiguous(uri: str) -> bool:
+    """Return whether servers may find other segments in the path of a canonical URI than it has.
+
+    It has an empty one or parameters, or decoding makes slashes, dot segments or further encodings of it.
+    """
+    rest = uri.partition(":")[2] if _SCHEME.match(uri) else uri
+    path = _BEHIND_PATH.split(rest, maxsplit=1)[0]
+    path = path.removeprefix("//") if rest is not uri else path
+    if "//" in path:
+        return True
+    segments = [unicodedata.normalize("NFKC", unquote(segment)) for segment in path.split("/")]
+    return any(_AMBIGUOUS.search(segment) or segment.strip() in _DOTS for segment in segments)
+
+
+def _levels(text: str) -> tuple[str, ...]:
+    """Return a text as it is and after each decoding, without case."""
+    found: dict[str, None] = {}
+    for _ in range(_MAX_ENCODINGS + 1):
+        found[_cleaned(_cleaned(text).casefold())] = None
+        text = unquote(text)
+    return tuple(found)
+
+
+def _cleaned(text: str) -> str:
     return _DROPPED.sub("", unicodedata.normalize("NFKC", text)).replace("\\", "/").strip()
 
 
-def _placed(scheme: str, text: str) -> Iterator[str]:
-    """Yield a decoded URI in the forms that servers use: with its host and path alone, and without a host."""
-    authority, path = "", text
-    if text.startswith("//"):
-        authority, slash, path = text[2:].partition("/")
-        path = slash + path
-    host = _PORT.sub("", authority.rpartition("@")[2]).lower().rstrip(".")
-    path = _resolved(path)
-    yield f"{scheme}://{host}{path}"
-    if scheme == "file":
-        yield f"file://{path}"
-    elif scheme in DEFAULT_PORTS:
+def _placed(scheme: str, text: str, *, is_glob: bool = False) -> Iterator[str]:
+    """Yield what follows a scheme in the forms that servers use: with the whole authority, its host alone, without one.
+
+    A part that a glob leaves open is not dropped: the glob would be about everything.
+    """
+    authority, path = _split(text)
+    host = _PORT.sub("", authority.rpartition("@")[2]).rstrip(".")
+    if is_glob and _ONLY_WILDCARDS.fullmatch(host):
+        host = authority
+    for place in dict.fromkeys((authority, host)):
+        yield f"{scheme}:{_SLASHES.sub('/', f'/{place}{_resolved(path) if path else path}')}"
+        if scheme not in DEFAULT_PORTS:
+            yield f"{scheme}:{_resolved(f'{place}{path}')}"
+    if scheme == "file" and not (is_glob and _ONLY_WILDCARDS.fullmatch(path)):
+        yield f"{scheme}:{_resolved(path)}"
+
+
+def _led_to(scheme: str, text: str) -> Iterator[str]:
+    """Yield where dot segments of a decoded text lead: with a host that stays, and with one that does not."""
+    if not scheme:
+        yield _resolved(text).removeprefix("/")
         return
-    bare = f"{host}{path}".lstrip("/")
-    yield from (f"{scheme}:{slashes}{bare}" for slashes in ("", "/", "//", "///"))
+    if not text.startswith("//"):
+        path = _resolved(text)
+        yield f"{scheme}:{path if text.startswith('/') else path.removeprefix('/')}"
+        return
+    authority, path = _split(text)
+    yield f"{scheme}://{authority}{_resolved(path)}"
+    if scheme not in DEFAULT_PORTS:
+        yield f"{scheme}:/{_resolved(f'{authority}{path}')}"
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return authority and path of what follows a scheme."""
+    if not text.startswith("//"):
+        return "", text
+    authority, slash, path = text[2:].partition("/")
+    return authority, slash + path
 
 
 def _resolved(path: str) -> str:
-    """Return a path without dot segments and doubled slashes."""
+    """Return a path from the root, without dot segments and doubled slashes."""
     kept: list[str] = []
-    root = 1 if path.startswith("/") else 0
-    for segment in _SEPARATORS.split(path):
+    segments = path.split("/")
+    for segment in segments:
         if segment == "..":
-            del kept[max(root, len(kept) - 1) :]
-        elif segment != ".":
+            del kept[-1:]
+        elif segment and segment != ".":
             kept.append(segment)
-    return "/".join(kept)
+    if kept and (not segments[-1] or segments[-1] in _DOTS):
+        kept.append("")
+    return f"/{'/'.join(kept)}"

@@ -6,8 +6,9 @@ A template of another server may be anything, so matching takes time in proporti
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 from gateway.protocol.uris.canonical import canonical_listed
 
@@ -19,6 +20,11 @@ _BEGINNINGS: Final = "#./;?&"
 _WHOLE: Final = "+#/?&"
 """Operators whose expansion may contain slashes, or begin with one."""
 _END_OF_SEGMENT: Final = re.compile(r"[/?#]")
+_VARIABLE: Final = re.compile(r"([+#./]?)([A-Za-z0-9_.]+)(?:\*|:[0-9]+)?", re.ASCII)
+_RESERVED: Final = "!#$&'()*+,/:;=?@[]"
+_NOT_OF_SEGMENTS: Final = re.compile(r"[/\\%;]")
+_NOT_OF_PATHS: Final = re.compile(r"[\\%;]|//|^/|(?:^|/)\.\.?(?:/|$)")
+_DOTS: Final = frozenset({".", ".."})
 
 
 class ForeignTemplate:
@@ -29,12 +35,13 @@ class ForeignTemplate:
         canonical: its canonical form: as that of its URIs, with the expressions as they are. None if it has none.
     """
 
-    __slots__ = ("_literals", "_raw", "_whole", "canonical", "text")
+    __slots__ = ("_expressions", "_literals", "_raw", "_whole", "canonical", "text")
 
     def __init__(self, text: str) -> None:
         parts = _EXPRESSION.split(text)
         self.text = text
         self._raw, expressions = parts[::2], parts[1::2]
+        self._expressions = expressions
         self._whole = [expression[:1] in _WHOLE for expression in expressions]
         literals = _canonical_literals(self._raw, expressions)
         self._literals = self._raw if literals is None else literals
@@ -51,6 +58,24 @@ class ForeignTemplate:
             return None
         text = _joined(self._raw, values)
         return text if canonical_listed(text) == uri else uri
+
+    def beginning(self, values: Mapping[str, str]) -> str | None:
+        """Return how the URIs with these values begin: the text before the first variable that has none.
+
+        It is None if servers may find other segments in one of the values than it has.
+        """
+        text = self._raw[0]
+        for expression, literal in zip(self._expressions, self._raw[1:], strict=True):
+            variable = _VARIABLE.fullmatch(expression)
+            value = None if variable is None else values.get(variable[2])
+            if variable is None or value is None:
+                break
+            is_path = variable[1] in _WHOLE and variable[1] != "/" and bool(variable[1])
+            if value in _DOTS or (_NOT_OF_PATHS if is_path else _NOT_OF_SEGMENTS).search(value):
+                return None
+            operator = variable[1].replace("+", "")
+            text += operator + quote(value, safe=_RESERVED if is_path else "") + literal
+        return text
 
     def _values(self, uri: str) -> list[str] | None:
         """Return what stands for each expression.

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from gateway.http_client.tls import NO_TLS_FILES, TlsFiles
-from gateway.protocol.uris.globs import globs_of_uris, tells_uris_apart
-from gateway.protocol.uris.readings import inner_reading, readings
+from gateway.protocol.uris.globs import beginnings_of_uris, globs_of_uris, protects, tells_uris_apart
+from gateway.protocol.uris.readings import inner_readings, is_ambiguous, readings
 from gateway.settings.hosts import place_of
 from gateway.settings.rates import Rate
 from gateway.upstreams.config.pins import PINNED_KINDS, Pinned
@@ -241,16 +241,37 @@ class Definition:
             return self.resources.takes("")
         if uri is None:
             return False
-        allowed = all(_matches_uri(self.resources.allow, text) for text in {uri, inner_reading(uri)})
-        return allowed and not any(_matches_uri(self.resources.deny, text) for text in readings(uri))
+        allowed = all(_matches_uri(self.resources.allow, text) for text in inner_readings(uri))
+        return allowed and not self._is_denied(uri)
+
+    def serves_made(self, uri: str) -> bool:
+        """Return whether a resource that is not listed may be read, by its canonical form, if its rules allow it.
+
+        Where rules are about some resources, it must have one path to all servers.
+        """
+        return not (self.judges_resources and is_ambiguous(uri))
 
     def scopes_of_resource(self, uri: str | None) -> frozenset[str]:
         """Return the scopes of every glob that matches what a server may read in a URI, by its canonical form."""
-        texts = ("",) if uri is None or self._is_same_for_all else readings(uri)
-        globs = self.scopes.globs
+        if uri is None or self._is_same_for_all:
+            return self.scopes.of("")
+        texts, globs = readings(uri), self.scopes.globs
         return frozenset().union(
-            *(scopes for glob, scopes in globs if any(_matches_uri((glob,), text) for text in texts))
+            *(scopes for glob, scopes in globs if _matches_uri((glob,), uri) or protects(glob, texts))
         )
+
+    def may_serve(self, beginning: str) -> bool:
+        """Return whether a URI that begins so may be served: no rule forbids all of them."""
+        heads = [head for glob in self.resources.allow for head in beginnings_of_uris(glob)]
+        is_allowed = any(head.startswith(beginning) or beginning.startswith(head) for head in heads)
+        return is_allowed and not self._is_denied(beginning)
+
+    def _is_denied(self, uri: str) -> bool:
+        globs = self.resources.deny
+        if not globs:
+            return False
+        texts = readings(uri)
+        return _matches_uri(globs, uri) or any(protects(glob, texts) for glob in globs)
 
 
 @dataclass(frozen=True, slots=True)

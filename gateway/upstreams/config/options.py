@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from gateway.protocol.uris.globs import problem_of_glob
 from gateway.settings.hosts import is_loopback
 from gateway.settings.problems import Problems
 from gateway.settings.rates import Rate, parse_rate
@@ -225,6 +226,13 @@ def read_served(value: object, place: Place, others: Sequence[str] = ()) -> Choi
     return Choice(**globs)
 
 
+def check_uri_glob(glob: str, place: Place) -> None:
+    """Report a glob that forbids or protects something, and would miss URIs that it is about."""
+    problem = problem_of_glob(glob)
+    if problem is not None:
+        place.inside(shown(glob)).wrong(problem)
+
+
 def read_by_glob(value: object, place: Place, read: Callable[[object, Place], T], default: T) -> ByGlob[T]:
     """Return a value for each name: an object of globs, or one value for all names."""
     if value is None:
@@ -258,6 +266,8 @@ def read_scopes(value: object, place: Place) -> Scopes:
     if value is None:
         return Scopes()
     by_glob = value if isinstance(value, dict) else {"*": value}
+    for glob in by_glob:
+        check_uri_glob(glob, place)
     return Scopes(
         tuple(
             (

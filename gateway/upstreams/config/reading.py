@@ -18,6 +18,7 @@ from gateway.settings.problems import Problems
 from gateway.upstreams.config.definition import (
     Ask,
     ByGlob,
+    Choice,
     CredentialKind,
     Credentials,
     Definition,
@@ -33,6 +34,7 @@ from gateway.upstreams.config.documents import DocumentError, parse_json, parse_
 from gateway.upstreams.config.options import (
     Place,
     Values,
+    check_uri_glob,
     listed,
     read_by_glob,
     read_choice,
@@ -327,7 +329,7 @@ class _EntryReader:
             headers=headers or (),
             tools=read_served(self._options.get("tools"), self._at.inside("tools")),
             prompts=read_served(self._options.get("prompts"), self._at.inside("prompts")),
-            resources=read_served(self._options.get("resources"), self._at.inside("resources"), ("unlisted",)),
+            resources=self._resources(),
             unlisted=self._unlisted(),
             era=self._era(),
             scope=self._scope(credentials),
@@ -348,6 +350,13 @@ class _EntryReader:
             tls=self._tls(url or ""),
             proxy=read_proxy(self._options.get("proxy"), self._at.inside("proxy")),
         )
+
+    def _resources(self) -> Choice:
+        place = self._at.inside("resources")
+        choice = read_served(self._options.get("resources"), place, ("unlisted",))
+        for glob in choice.deny:
+            check_uri_glob(glob, place.inside("deny"))
+        return choice
 
     def _unlisted(self) -> bool | None:
         resources = self._options.get("resources")

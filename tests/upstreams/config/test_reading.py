@@ -155,6 +155,20 @@ def test_every_option_is_read(tmp_path: Path) -> None:
     assert type(found.credentials.client_secret) is str
 
 
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"resources": {"deny": ["https://h:8080*"]}}, "resources.deny"),
+        ({"scopes": {"https://h:8080*": ["a"]}}, "scopes"),
+    ],
+)
+def test_a_glob_that_would_miss_uris_is_a_mistake(options: dict[str, Any], key: str) -> None:
+    line = mistake({"url": URL, "gateway": options})
+    assert f"gateway.{key}" in line
+    assert "write https://h:80/*" in line
+    assert define(resources={"allow": ["https://h:8080*"]}).resources.allow == ("https://h:8080*",)
+
+
 @pytest.mark.parametrize("value", [True, False, None])
 def test_unlisted_resources_are_served_refused_or_left_to_the_rules(value: bool | None) -> None:
     assert define(resources={"unlisted": value}).unlisted is value

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
+import re
+import unicodedata
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from gateway.authoring.served import Served
 from gateway.errors import CannotContinue, ResourceNotFound
@@ -123,6 +128,84 @@ async def test_no_spelling_of_a_uri_gets_around_scopes_deny_or_allow(uri: str, u
         making = Making(definition_of(**options, unlisted=unlisted))
         await making.part(**lists)
         assert found(making, uri) is None
+
+
+RULES = {
+    "notes://Private/*": ("notes", "private"),
+    "notes://my%20docs/secret/*": ("notes", "my docs/secret"),
+    "notes://lo\u0308hne/*": ("notes", "l\u00f6hne"),
+    "postgres://u@host:5432/secret/*": ("postgres", "host/secret"),
+    "db://host:1/sec;ret/*": ("db", "host/sec;ret"),
+}
+"""Globs, and the scheme and place that a careless server understands by them."""
+CARELESS_SEGMENTS = st.sampled_from(
+    (
+        *("private", "PRIVATE", "Private", "my%20docs", "MY%2520docs", "secret", "Secret", "s%65cret", "l%C3%B6hne"),
+        *("lo%CC%88hne", "host", "HOST", "host:5432", "host:1", "u@host", "u@host:5432", "sec;ret", "sec%3Bret", "a"),
+        *("..", "%2e%2e", "..%2Fsecret", "..%2Fprivate", "a%2F..%2Fprivate", "%2Fprivate", "..%5Cprivate", "x?y", "#f"),
+        *("", "%252E%252E", "..%252Fsecret", "private%2Fx%252F..%252F..%252Fa", ".", "..;x", "%20", "private."),
+    )
+)
+
+
+def opened_by_careless(uri: str) -> set[str]:
+    """Return what servers open that unquote parts of a URI, join them, and ignore case, slashes, user and port."""
+    rest = uri.partition(":")[2]
+    found = set()
+    for whole in (rest, re.split(r"[?#]", rest, maxsplit=1)[0]):
+        for times in range(4):
+            text = whole
+            for _ in range(times):
+                text = unquote(text)
+            head, _, path = text.lstrip("/").partition("/")
+            for host in (head, re.sub(r":[0-9]*$", "", head.rpartition("@")[2])):
+                place = posixpath.normpath(f"{host}/{path}".replace("\\", "/"))
+                found.add(unicodedata.normalize("NFKC", place).lower().strip("/"))
+    return found
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=200)
+@given(st.sampled_from(list(RULES)), st.lists(CARELESS_SEGMENTS, min_size=1, max_size=5), st.sampled_from((":", "://")))
+@example("notes://Private/*", ["a", "..%2Fprivate%2Fpayroll"], "://")
+@example("postgres://u@host:5432/secret/*", ["u@host:5432", "", "secret", "schema"], "://")
+@example("notes://my%20docs/secret/*", ["my%20docs", "", "secret", "x"], "://")
+async def test_what_a_careless_server_opens_needs_the_scope_of_what_it_is(
+    glob: str, segments: list[str], start: str
+) -> None:
+    scheme, place = RULES[glob]
+    uri = f"{scheme}{start}{'/'.join(segments)}"
+    opened = opened_by_careless(uri)
+    is_secret = any(f"{each}/".startswith(f"{place}/") for each in opened)
+    for options in ({"scopes": Scopes(((glob, ADMIN),))}, {"resources": Choice(("*",), (glob,))}):
+        making = Making(definition_of(**options, unlisted=True))
+        await making.part(templates=(ANYTHING,))
+        served = found(making, uri)
+        assert not is_secret or served is None or served.scopes == ADMIN
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "notes://public/..%2Fsecret%2Fpayroll",
+        "notes://public/x?/../../secret/payroll",
+        "notes://public//x",
+        "notes://public/100%25",
+        "notes://public/a;b",
+    ],
+)
+@pytest.mark.parametrize("unlisted", [None, True])
+async def test_where_rules_are_only_a_listed_uri_may_have_an_ambiguous_path(uri: str, unlisted: bool | None) -> None:
+    for options in (GUARDED, DENIED, {"resources": Choice(("notes://public/*", "{*"))}):
+        making = Making(definition_of(**options, unlisted=unlisted))
+        await making.part(templates=(ANYTHING,))
+        served = found(making, uri)
+        assert served is None or served.scopes == ADMIN
+    free = Making(definition_of())
+    await free.part(templates=(ANYTHING,))
+    assert found(free, uri) is not None
+    listed = Making(definition_of(**GUARDED))
+    await listed.part(resources=({"uri": "notes://public/100%25;v=1", "name": "a"},))
+    assert found(listed, "notes://public/100%25;v=1") is not None
 
 
 async def test_what_no_rule_is_about_is_served_under_any_spelling() -> None:
@@ -359,6 +442,32 @@ async def test_only_listed_templates_and_resources_are_completed_where_rules_are
     open_to_all = Making(definition_of())
     await open_to_all.part(**lists)
     assert await completed(open_to_all, "Other://{x}") == ("other://{x}", frozenset())
+
+
+NOTES = {"uriTemplate": "notes://{folder}/{name}", "name": "n"}
+
+
+def scopes_of(making: Making, **values: str) -> frozenset[str] | None:
+    return making.maker.scopes_of_values("bugs+notes://{folder}/{name}", values)
+
+
+async def test_values_of_a_template_are_judged_before_the_upstream_completes_others() -> None:
+    guarded, denying = Making(definition_of(**GUARDED)), Making(definition_of(**DENIED))
+    choice = Choice(("notes://public/*", "notes://{folder}/{name}"))
+    public, free = Making(definition_of(resources=choice)), Making(definition_of())
+    for making in (guarded, denying, public, free):
+        await making.part(templates=(NOTES,))
+    for folder in ("secret", "SECRET"):
+        assert scopes_of(guarded, folder=folder, name="p") == ADMIN
+        assert scopes_of(denying, folder=folder, name="p") is None
+        assert scopes_of(public, folder=folder, name="p") is None
+        assert scopes_of(free, folder=folder, name="p") == frozenset()
+    for making in (guarded, denying, public):
+        assert scopes_of(making, folder="public", name="") == frozenset()
+        assert scopes_of(making, name="secret") == frozenset(), "the folder is not known yet"
+        for value in ("..", "a/../secret", "/secret", "%73ecret", "a%2Fb", "a\\b", "a;b"):
+            assert scopes_of(making, folder=value, name="p") is None
+    assert scopes_of(free, folder="a/../secret", name="p") == frozenset()
 
 
 async def test_a_process_that_has_not_read_a_callers_templates_completes_them() -> None:
