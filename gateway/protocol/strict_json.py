@@ -32,8 +32,11 @@ DECODED_TIMES: Final = 15
 """How many times the bytes that a body weighs it may take in memory when it is decoded."""
 
 _SIZES: Final = ((b",", 40), (b'"', 32), (b"[", 100), (b"{", 150), (b":", 40))
-"""How many bytes of memory each of these stands for. They exceed what was measured with the worst values: a comma is
-followed by a number or a reference, a text has two quotes, and arrays and objects have room for more than one value."""
+"""How many bytes of memory each of these marks stands for. They exceed what was measured with the worst values: a comma
+is followed by a number or a reference, a text has two quotes, and arrays and objects have room for several values."""
+
+_MARKS: Final = b"".join(mark for mark, _ in _SIZES)
+_LARGEST_SIZE: Final = max(size for _, size in _SIZES)
 
 _CHARACTER_BYTES: Final = 4
 """How much of a text's memory each of its bytes may take: one emoji makes all characters as wide."""
@@ -140,15 +143,18 @@ def weight(body: bytes) -> int:
     This takes a small part of the time that decoding takes, and is for bodies that have not been decoded.
     """
     size = len(body)
+    marks = size - len(body.translate(None, _MARKS))
+    if marks * _LARGEST_SIZE <= (DECODED_TIMES - _CHARACTER_BYTES) * size:  # so it is a few long texts
+        return size
     weighed = _decoded_bytes(body, size)
-    if weighed > _INEXACT_TIMES * DECODED_TIMES * size:  # most bodies have few values, and few marks in their texts
+    if weighed > _INEXACT_TIMES * DECODED_TIMES * size:  # a text may be full of marks
         weighed = _decoded_bytes(_without_strings(body), size)
     return max(size, weighed // DECODED_TIMES)
 
 
-def _decoded_bytes(marks: bytes, size: int) -> int:
+def _decoded_bytes(text: bytes, size: int) -> int:
     """Return how much memory JSON of this size takes at most when it is decoded, going by its marks."""
-    return _CHARACTER_BYTES * size + sum(bytes_each * marks.count(mark) for mark, bytes_each in _SIZES)
+    return _CHARACTER_BYTES * size + sum(bytes_each * text.count(mark) for mark, bytes_each in _SIZES)
 
 
 def _values(text: bytes) -> int:

@@ -65,8 +65,9 @@ class BodyReader:
                 whole = await exchange.read_body(self._max_bytes, held.grow if size is None else None)
             except BodyTooLarge:
                 raise self._too_large() from None
-        if len(whole) > SMALL_BYTES:
-            must_be_refused = _count(held, weight(whole), len(whole), method) or must_be_refused
+        size = len(whole)
+        if size > SMALL_BYTES and (charge := weight(whole)) > size:
+            must_be_refused = _count(held, charge, size, method) or must_be_refused
         return whole, must_be_refused
 
     def _size_of(self, headers: Headers, whole: bytes | None) -> int | None:
