@@ -95,8 +95,7 @@ class HeldBody:
         Raises:
             TooManyBodyBytes: see `BodyBudget.take`.
         """
-        share = self._budget.share
-        further = (share if size > share else size) - self._size  # a call of `min` takes longer
+        further = min(size, self._budget.share) - self._size
         if further > 0:
             self._budget.take(self._caller, further, extra)
             self._size += further

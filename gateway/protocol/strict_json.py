@@ -32,8 +32,8 @@ DECODED_TIMES: Final = 15
 """How many times the bytes that a body weighs it may take in memory when it is decoded."""
 
 _SIZES: Final = ((b",", 40), (b'"', 32), (b"[", 100), (b"{", 150), (b":", 40))
-"""How many bytes of memory each of these marks stands for. They exceed what was measured with the worst values: a comma
-is followed by a number or a reference, a text has two quotes, and arrays and objects have room for several values."""
+"""How many bytes of memory each of these marks stands for. They exceed what was measured with the worst values. A comma
+is followed by a number or a reference, and a text has two quotes. Arrays and objects have room for several values."""
 
 _MARKS: Final = b"".join(mark for mark, _ in _SIZES)
 _LARGEST_SIZE: Final = max(size for _, size in _SIZES)

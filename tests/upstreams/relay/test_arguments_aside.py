@@ -1,4 +1,4 @@
-"""While an upstream works, the values of a call are kept only as JSON; its arguments come back if the call continues."""
+"""While an upstream works, a call is kept only as JSON; its arguments come back if it continues."""
 
 from __future__ import annotations
 
