@@ -1,8 +1,8 @@
 """The bytes of request bodies that a replica holds at a time, in all and for each caller.
 
 A body takes several times its size in memory, from its first byte until its request is answered. So the bytes count all
-that time: while they arrive, and while the call runs, waits for a place, or is relayed to an upstream. A body that takes
-more memory than others of its size counts as more bytes; see `strict_json.weight`.
+that time: while they arrive, and while the call runs, waits for a place, or is relayed to an upstream. A body that
+takes more memory than others of its size counts as more bytes; see `strict_json.weight`.
 
 A caller may hold a quarter of the budget, and no more than it leaves free. So a few callers cannot use all of it up.
 """
@@ -19,8 +19,8 @@ SHARES: Final = 4
 """Into how many shares the budget is divided. Each holds at least one of the largest bodies."""
 
 EXTRA_BYTES: Final = 1 << 20
-"""How much further messages that are never refused may take above a share, for each caller and in all: 16 of the largest
-ones, see `gateway.web.bodies.QUICK_BYTES`."""
+"""How much further messages that are never refused may take above a share, for each caller and in all: 16 of the
+largest ones, see `gateway.web.bodies.QUICK_BYTES`."""
 
 
 class BodyBudget:

@@ -66,7 +66,7 @@ def beside(replica: Replica, request: Sent, count: int) -> float:
 @pytest.mark.repeats
 @pytest.mark.parametrize("size", [60 * 1024, 150 * 1024, 300 * 1024])
 @pytest.mark.parametrize("tool", TOOLS.values())
-@pytest.mark.parametrize("place", ["arguments", "_meta", "inputResponses"])
+@pytest.mark.parametrize("place", ["arguments", "_meta"])
 @pytest.mark.timeout(300)
 def test_bodies_dense_in_values_take_little_memory_wherever_the_values_are(
     replica: Replica, place: str, tool: str, size: int
@@ -75,9 +75,6 @@ def test_bodies_dense_in_values_take_little_memory_wherever_the_values_are(
     request = sent(tool, value if place == "arguments" else "1")
     if place == "_meta":
         request = replace(request, meta=f'{{"example.com/x":{value},{request.meta.lstrip()[1:]}')
-    elif place == "inputResponses":
-        answers = f'"inputResponses":{{"x":{{"action":"accept","content":{{"x":{value}}}}}}}'
-        request = replace(request, params=f"{answers},{request.params}")
     beside(replica, request, 400)
     assert peak_bytes(replica) < MAX_PEAK_BYTES
 
