@@ -1,7 +1,8 @@
 """The bytes of request bodies that a replica holds at a time, in all and for each caller.
 
 A body takes several times its size in memory, from its first byte until its request is answered. So the bytes count all
-that time: while they arrive, and while the call runs, waits for a place, or is relayed to an upstream.
+that time: while they arrive, and while the call runs, waits for a place, or is relayed to an upstream. A body that
+takes more memory than others of its size counts as more bytes; see `strict_json.weight`.
 
 A caller may hold a quarter of the budget, and no more than it leaves free. So a few callers cannot use all of it up.
 """
@@ -17,6 +18,10 @@ from gateway.errors import TooManyBodyBytes
 SHARES: Final = 4
 """Into how many shares the budget is divided. Each holds at least one of the largest bodies."""
 
+EXTRA_BYTES: Final = 1 << 20
+"""How much further messages that are never refused may take above a share, for each caller and in all: 16 of the
+largest ones, see `gateway.web.bodies.QUICK_BYTES`."""
+
 
 class BodyBudget:
     """Counts the bytes of bodies. Its memory is bounded by the number of bodies.
@@ -27,11 +32,13 @@ class BodyBudget:
 
     Attributes:
         held_bytes: how many bytes are held now.
+        share: how many of them one caller may hold.
     """
 
     def __init__(self, max_bytes: int, largest: int) -> None:
         self.held_bytes = 0
         self._max_bytes = max(max_bytes, SHARES * largest)
+        self.share = self._max_bytes // SHARES
         self._held: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
@@ -42,14 +49,19 @@ class BodyBudget:
         """Return a body of a caller, which holds no bytes yet."""
         return HeldBody(self, caller)
 
-    def take(self, caller: Hashable, size: int) -> None:
+    def take(self, caller: Hashable, size: int, extra: int = 0) -> None:
         """Count further bytes of a caller.
 
+        Args:
+            caller: whose bytes they are.
+            size: how many.
+            extra: how many bytes the caller may then hold above its share.
+
         Raises:
-            TooManyBodyBytes: the caller would hold more than its share. None of the bytes counts.
+            TooManyBodyBytes: the caller would hold more than that. None of the bytes counts.
         """
         held = self._held.get(caller, 0) + size
-        if held > min(self._max_bytes // SHARES, self._max_bytes - self.held_bytes - size):
+        if held > min(self.share, self._max_bytes - self.held_bytes - size) + extra:
             raise TooManyBodyBytes
         self._held[caller] = held
         self.held_bytes += size
@@ -76,6 +88,17 @@ class HeldBody:
         """Count further bytes of the body; see `BodyBudget.take`."""
         self._budget.take(self._caller, size)
         self._size += size
+
+    def grow_to(self, size: int, extra: int = 0) -> None:
+        """Count the body as so many bytes, if it counted as fewer. No body is refused because it alone is over a share.
+
+        Raises:
+            TooManyBodyBytes: see `BodyBudget.take`.
+        """
+        further = min(size, self._budget.share) - self._size
+        if further > 0:
+            self._budget.take(self._caller, further, extra)
+            self._size += further
 
     def __enter__(self) -> HeldBody:
         """Begin."""

@@ -52,7 +52,8 @@ class Requester:
         exchange: exchanges the caller's token, or None. Always None in a task.
         headers: the headers of the client's request; none in a task.
         capabilities: what the client declared.
-        meta: the `_meta` of the client's request; empty in a task.
+        meta: the `_meta` of the client's request; empty in a task. A relay may replace the values that only it reads by
+            their JSON, a `msgspec.Raw`.
         log_level: from which level on the client wants log messages, None if it wants none.
         wants_progress: whether the client wants progress.
         step_aside: gives up the request's place in flight, while something else works.
@@ -64,7 +65,7 @@ class Requester:
     exchange: Exchange | None = None
     headers: Headers = field(default_factory=lambda: Headers(()))
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
     log_level: str | None = None
     wants_progress: bool = False
     step_aside: Callable[[], None] = _stay

@@ -33,6 +33,7 @@ from gateway.errors import (
     ResourceNotFound,
 )
 from gateway.protocol.param_headers import ParamHeader
+from gateway.protocol.reserved_meta import without_reserved
 from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.asking import (
     MAX_CARRIED_BYTES,
@@ -85,6 +86,7 @@ ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020, 
 """Errors about how the gateway wrote its request. Our client wrote another one, and must not act on them."""
 
 _LOGGED_CHARACTERS: Final = 200
+_CONTAINERS: Final = (dict, list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +430,7 @@ class _Leg:
             self._slot = msgspec.structs.replace(self._slot, sent=True)
             await leg.keep_slot(self._slot.to_map())
         self._set_arguments_aside(leg, params)
+        self._set_meta_aside(params)
         self._requester.step_aside()
         while True:
             began = self._relay.clock()
@@ -465,6 +468,13 @@ class _Leg:
         self._request = replace(self._request, params={**self._request.params, "arguments": params["arguments"]})
         arguments.clear()
         leg.restore_arguments = lambda: arguments.update(decode(encoded, sys.maxsize, sys.maxsize))
+
+    def _set_meta_aside(self, params: dict[str, Any]) -> None:
+        """Do the same with the large values of the request's `_meta`, but for good: only the upstream reads them."""
+        meta = self._requester.meta
+        for name, value in without_reserved(meta).items():
+            if type(value) in _CONTAINERS:
+                params["_meta"][name] = meta[name] = msgspec.Raw(encode(value))
 
     def _spend(self, leg: RelayLeg, began: float) -> None:
         """Count the time since then as time that the upstream worked."""

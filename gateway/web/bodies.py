@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.admission.bodies import HeldBody
+from gateway.admission.bodies import EXTRA_BYTES, HeldBody
 from gateway.errors import HttpRefusal, TooManyBodyBytes
 from gateway.protocol.headers import Headers
 from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX
+from gateway.protocol.strict_json import weight
 from gateway.web.exchange import BodyTooLarge, Exchange
 
 SMALL_BYTES: Final = 4096
 """Bodies up to this size do not count in the budget of bytes: almost all are smaller, and counting takes time."""
 
 QUICK_BYTES: Final = 65536
-"""Bodies up to this size are decoded at once. They are read although their caller has its share, where they may be
+"""Bodies up to this size are decoded at once. Some are read although their caller has its share, where they may be
 messages that are never refused."""
 
 NEVER_REFUSED: Final = (
@@ -47,29 +48,27 @@ class BodyReader:
             exchange: the request.
             headers: its headers.
             whole: the body if it has arrived, or None.
-            held: counts its bytes: all at once where their number is declared, else as they arrive.
+            held: counts its bytes: all at once where their number is declared, else as they arrive. Once all have come,
+                it counts what the body takes when it is decoded.
             method: the method that the headers name, or b"".
 
         Raises:
-            TooManyBodyBytes: the caller has its share. At most a part of the body was read.
+            TooManyBodyBytes: the caller has its share. Nothing of the body was decoded.
             HttpRefusal: the body is too large.
         """
         size = self._size_of(headers, whole)
         must_be_refused = False
         if size is not None and size > SMALL_BYTES:
+            must_be_refused = _count(held, size, size, method)
+        if whole is None:
             try:
-                held.grow(size)
-            except TooManyBodyBytes:
-                # On the handshake wires, only the body tells whether a message may be refused.
-                if size > QUICK_BYTES or (method and not method.startswith(NEVER_REFUSED)):
-                    raise
-                must_be_refused = not method
-        if whole is not None:
-            return whole, must_be_refused
-        try:
-            return await exchange.read_body(self._max_bytes, held.grow if size is None else None), must_be_refused
-        except BodyTooLarge:
-            raise self._too_large() from None
+                whole = await exchange.read_body(self._max_bytes, held.grow if size is None else None)
+            except BodyTooLarge:
+                raise self._too_large() from None
+        size = len(whole)
+        if size > SMALL_BYTES and (charge := weight(whole)) > size:
+            must_be_refused = _count(held, charge, size, method) or must_be_refused
+        return whole, must_be_refused
 
     def _size_of(self, headers: Headers, whole: bytes | None) -> int | None:
         """Return the size of a body, or None if nobody knows it yet.
@@ -91,3 +90,21 @@ class BodyReader:
     def _too_large(self) -> HttpRefusal:
         # The rest of the body is not read, so the connection cannot be reused.
         return HttpRefusal(413, f"The body is larger than {self._max_bytes} bytes", [("connection", "close")])
+
+
+def _count(held: HeldBody, charge: int, size: int, method: bytes) -> bool:
+    """Count a body as so many bytes, and return whether it must be refused if it turns out to be a request.
+
+    Raises:
+        TooManyBodyBytes: the caller has its share.
+    """
+    try:
+        held.grow_to(charge)
+    except TooManyBodyBytes:
+        # On the handshake wires, only the body tells whether a message may be refused.
+        if size > QUICK_BYTES or (method and not method.startswith(NEVER_REFUSED)):
+            raise
+    else:
+        return False
+    held.grow_to(charge, EXTRA_BYTES)
+    return not method

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.bodies import BodyBudget
+from gateway.admission.bodies import EXTRA_BYTES, BodyBudget
 from gateway.errors import TooManyBodyBytes
 
 TOTAL, LARGEST = 6400, 100
@@ -80,3 +80,31 @@ def test_whatever_callers_send_the_budget_is_kept_and_nothing_stays(sent: list[t
         assert budget.held_bytes == sum(held.values()) <= TOTAL
         assert len(budget) == sum(size > 0 for size in held.values())
     assert budget.held_bytes == len(budget) == 0
+
+
+def test_what_is_never_refused_may_take_an_allowance_above_the_share_and_no_more() -> None:
+    budget = BodyBudget(64 * EXTRA_BYTES, LARGEST)
+    with budget.hold("greedy") as body, budget.hold("greedy") as never_refused:
+        body.grow(budget.share)
+        never_refused.grow_to(EXTRA_BYTES, EXTRA_BYTES)
+        with pytest.raises(TooManyBodyBytes):
+            budget.hold("greedy").grow_to(1, EXTRA_BYTES)
+        budget.hold("other").grow(1)
+
+
+def test_the_allowances_of_all_callers_together_are_bounded() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    for caller in range(100):
+        with contextlib.suppress(TooManyBodyBytes):
+            while True:
+                budget.hold(caller).grow_to(1 + EXTRA_BYTES // 16, EXTRA_BYTES)
+    assert budget.held_bytes <= TOTAL + EXTRA_BYTES
+
+
+def test_a_body_counts_as_the_most_that_it_was_said_to_take_and_at_most_as_a_share() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    with budget.hold("ada") as body:
+        for size, held in ((100, 100), (50, 100), (300, 300), (budget.share + 1, budget.share)):
+            body.grow_to(size)
+            assert budget.held_bytes == held
+    assert budget.held_bytes == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ MOST_TIMES = 10
 LONGEST_SECONDS = 5.0
 """Five times what it may take on a machine with nothing else to do."""
 
+DENSEST = KINDS["arrays 90 deep"]
 FEW = pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.repeats)])
 TOOLS = {"own": "hold", "upstream": "up__hold"}
 DEAREST = ("rows of objects", "objects 90 deep", "names of fractions")
@@ -59,6 +61,22 @@ def beside(replica: Replica, request: Sent, count: int) -> float:
     assert storm.statuses[200] > 0
     assert storm.statuses[503] > 0  # the rest of its share is for others
     return p99(times)
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("size", [60 * 1024, 150 * 1024, 300 * 1024])
+@pytest.mark.parametrize("tool", TOOLS.values())
+@pytest.mark.parametrize("place", ["arguments", "_meta"])
+@pytest.mark.timeout(300)
+def test_bodies_dense_in_values_take_little_memory_wherever_the_values_are(
+    replica: Replica, place: str, tool: str, size: int
+) -> None:
+    value = DENSEST.filled(size)
+    request = sent(tool, value if place == "arguments" else "1")
+    if place == "_meta":
+        request = replace(request, meta=f'{{"example.com/x":{value},{request.meta.lstrip()[1:]}')
+    beside(replica, request, 400)
+    assert peak_bytes(replica) < MAX_PEAK_BYTES
 
 
 @FEW

@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.admission.bodies import EXTRA_BYTES
 from gateway.auth.tokens import mint
 from gateway.http.shortcut import SHORTCUT
 from gateway.process.app import GatewayApp
+from gateway.protocol.strict_json import weight
 from gateway.web.bodies import QUICK_BYTES, SMALL_BYTES
 from tests.asgi import Client, make_app, raw_headers
 from tests.integration.raw import Answer, request, tool_call
+from tests.security.hostile_bodies import KINDS
 from tests.web.holding_tools import GATE
 
 SECRET = "a secret that only these tests know, 32 bytes"
@@ -190,6 +193,80 @@ async def test_a_body_that_may_take_long_to_decode_waits_for_its_turn_and_others
         assert (await echo(app, "ada", QUICK_BYTES)).text == "hello"
         assert not large.done()
     assert (await large).text == "hello"
+
+
+def dense(size: int, where: str = "_meta") -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """Return a call of `hold` whose body has about so many bytes of lists, and its headers."""
+    message = tool_call("hold", {})
+    place: dict[str, Any] = message["params"].setdefault(where, {})
+    place["x"] = msgspec.Raw(KINDS["arrays 90 deep"].filled(size).encode())
+    body = msgspec.json.encode(message)
+    headers = raw_headers(tool_call("hold", {}), authorization=bearer("greedy"))
+    return body, [*headers, (b"content-length", b"%d" % len(body))]
+
+
+@pytest.mark.parametrize("size", [SMALL_BYTES, 60 * 1024])
+async def test_a_body_of_many_values_counts_as_what_it_takes_when_decoded(app: GatewayApp, size: int) -> None:
+    body, headers = dense(size)
+    holding = asyncio.create_task(Client(app).send([body], headers))
+    await asyncio.wait_for(GATE.held.wait(), 10)
+    assert app._services.callers._bodies.held_bytes == weight(body) > 3 * size
+    GATE.set()
+    assert (await holding).status == 200
+
+
+@pytest.mark.parametrize("where", ["arguments", "_meta", "inputResponses"])
+async def test_a_caller_whose_values_take_its_share_is_refused_and_nobody_else(app: GatewayApp, where: str) -> None:
+    first, headers = dense(60 * 1024)
+    holding = asyncio.create_task(Client(app).send([first], headers))
+    await asyncio.wait_for(GATE.held.wait(), 10)
+    body, headers = dense(60 * 1024, where)
+    assert (await Client(app).send([body], headers)).error == (503, -31001)
+    assert (await echo(app, "other", LARGEST)).text == "hello"
+    GATE.set()
+    assert (await holding).status == 200
+
+
+async def test_a_body_that_takes_more_than_a_share_is_served_alone(app: GatewayApp) -> None:
+    body, headers = dense(LARGEST - 1024)
+    assert weight(body) > SHARE
+    holding = asyncio.create_task(Client(app).send([body], headers))
+    await asyncio.wait_for(GATE.held.wait(), 10)
+    assert app._services.callers._bodies.held_bytes == SHARE
+    GATE.set()
+    assert (await holding).status == 200
+
+
+async def test_small_messages_that_are_never_refused_count_above_the_share_and_end_at_an_allowance(
+    app: GatewayApp,
+) -> None:
+    held = [hold(app, "greedy", LARGEST) for _ in range(2)]
+    await until_held(app, SHARE)
+    never = asyncio.Event()
+    body = body_of(request("server/discover", {}), QUICK_BYTES)
+    headers = raw_headers(request("server/discover", {}), authorization=bearer("greedy"))
+    headers.append((b"content-length", b"%d" % len(body)))
+
+    async def arriving() -> dict[str, Any]:
+        await never.wait()
+        raise AssertionError
+
+    async def ignore(_: Any) -> None:
+        pass
+
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers, "client": ("127.0.0.1", 1)}
+    most = EXTRA_BYTES  # in all, because nothing of the budget is left then
+    count = (most - SHARE) // QUICK_BYTES
+    slow = [asyncio.create_task(app._endpoint(dict(scope), arriving, ignore)) for _ in range(count)]
+    await until_held(app, most)
+    assert (await Client(app).send([body], headers)).error == (503, -31001)
+    assert "supportedVersions" in (await send(app, request("server/discover", {}), QUICK_BYTES, "other")).result
+    for task in slow:
+        task.cancel()
+    await asyncio.wait(slow)
+    assert "supportedVersions" in (await send(app, request("server/discover", {}), QUICK_BYTES, "greedy")).result
+    GATE.set()
+    await asyncio.gather(*held)
 
 
 class Whole:

@@ -16,9 +16,12 @@ _CR: Final = 0x0D
 _LF: Final = 0x0A
 _DEFAULT_TYPES: Final = (b"", b"message")
 
+MAX_DATA_LINES: Final = 1 << 16
+"""How many lines of data an event may have: each takes time, however short. Servers of MCP send one, or few."""
+
 
 class EventTooLarge(GatewayError):
-    """A line or an event is larger than allowed."""
+    """A line or an event is larger than allowed, or an event has too many lines."""
 
 
 class EventStream:
@@ -28,15 +31,15 @@ class EventStream:
         max_bytes: the largest data of one event, and the longest line.
     """
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_line", "_max_bytes", "_size", "_type")
+    __slots__ = ("_after_cr", "_at_start", "_data", "_line", "_lines", "_max_bytes", "_type")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._at_start = True
         self._after_cr = False
         self._line = bytearray()
-        self._data: list[bytes] = []
-        self._size = 0
+        self._data = bytearray()  # each line of it ends with a line feed
+        self._lines = 0
         self._type = b""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
@@ -45,7 +48,8 @@ class EventStream:
         The piece has been read when the iterator ends.
 
         Raises:
-            EventTooLarge: a line or the data of an event is larger than `max_bytes`. The stream cannot be used again.
+            EventTooLarge: a line or the data of an event is larger than `max_bytes`, or an event has more than
+                `MAX_DATA_LINES`. The stream cannot be used again.
         """
         if self._after_cr and piece:
             self._after_cr = False
@@ -56,44 +60,55 @@ class EventStream:
         self._after_cr = piece[-1] == _CR
         lines = piece.splitlines()
         rest = b"" if piece[-1] in (_CR, _LF) else lines.pop()
+        if lines:
+            lines[0] = self._first(lines[0])
         for line in lines:
-            if not line and self._is_between_events():
-                continue  # a quarter of a million empty lines may come at once
-            event = self._end_line(line)
-            if event is not None:
-                yield event
-        self._extend(rest)
+            if not line:
+                if self._data or self._type:  # a quarter of a million empty lines may come at once
+                    event = self._end_event()
+                    if event is not None:
+                        yield event
+            elif line.startswith(b"data"):
+                self._take_data(line)
+            else:
+                self._take_other(line)
+        self._check_length(len(self._line) + len(rest))
+        self._line += rest
 
-    def _is_between_events(self) -> bool:
-        return not (self._line or self._data or self._type or self._at_start)
-
-    def _extend(self, part: bytes) -> None:
-        if len(self._line) + len(part) > self._max_bytes + len(b"data: "):
-            raise EventTooLarge(f"a line of the event stream is larger than {self._max_bytes} bytes")
-        self._line += part
-
-    def _end_line(self, part: bytes) -> bytes | None:
-        """Read a whole line, and return the data of the event that it ends, if it ends one."""
-        self._extend(part)
-        line = bytes(self._line)
+    def _first(self, end: bytes) -> bytes:
+        """Return a line that may have begun in earlier pieces."""
+        self._check_length(len(self._line) + len(end))
+        line = bytes(self._line) + end if self._line else end
         self._line.clear()
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(_BOM)
-        if not line:
-            return self._end_event()
+        return line
+
+    def _check_length(self, size: int) -> None:
+        if size > self._max_bytes + len(b"data: "):
+            raise EventTooLarge(f"a line of the event stream is larger than {self._max_bytes} bytes")
+
+    def _take_data(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            self._size += len(value) + 1
-            if self._size > self._max_bytes + 1:
-                raise EventTooLarge(f"an event is larger than {self._max_bytes} bytes")
-            self._data.append(value)
-        elif name == b"event":
-            self._type = value
-        return None
+        if name != b"data":
+            self._check_length(len(line))
+            return
+        self._lines += 1
+        if self._lines > MAX_DATA_LINES:
+            raise EventTooLarge(f"an event has more than {MAX_DATA_LINES} lines")
+        self._data += value.removeprefix(b" ")
+        if len(self._data) > self._max_bytes:
+            raise EventTooLarge(f"an event is larger than {self._max_bytes} bytes")
+        self._data += b"\n"
+
+    def _take_other(self, line: bytes) -> None:
+        self._check_length(len(line))
+        name, _, value = line.partition(b":")
+        if name == b"event":
+            self._type = value.removeprefix(b" ")
 
     def _end_event(self) -> bytes | None:
         data, kind = self._data, self._type
-        self._data, self._size, self._type = [], 0, b""
-        return b"\n".join(data) or None if kind in _DEFAULT_TYPES else None
+        self._data, self._lines, self._type = bytearray(), 0, b""
+        return bytes(data[:-1]) or None if kind in _DEFAULT_TYPES else None

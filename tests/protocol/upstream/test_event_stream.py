@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+import tracemalloc
 from collections.abc import Iterable
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.counts.meters import Calls
-from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
+from gateway.protocol.upstream.event_stream import MAX_DATA_LINES, EventStream, EventTooLarge
 
 LIMIT = 64
 
@@ -145,3 +146,42 @@ def test_a_flood_of_empty_lines_takes_less_time_than_as_many_bytes_of_events() -
     assert calls(b"\n" * size) < calls(b"data: x\n\n" * (size // 9))
     assert seconds(b"\n" * 16 * size) < 5 * seconds(b"data: x\n\n" * (16 * size // 9))
     assert list(events.feed(b"data: 1\n\n")) == [b"1"]
+
+
+def held_bytes(line: bytes, count: int) -> int:
+    """Return how much memory a stream holds after so many lines of one event."""
+    events = EventStream(1 << 20)
+    piece = line * 1000
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(count // 1000):
+            assert not list(events.feed(piece))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return after - before
+
+
+@pytest.mark.parametrize("line", [b"data:ab\n", b"data:\n", b"data\n"])
+def test_an_event_of_short_lines_takes_little_more_memory_than_its_data(line: bytes) -> None:
+    count = 60_000
+    data = count * len(line.removeprefix(b"data").removeprefix(b":"))
+
+    assert held_bytes(line, count) < 2 * data + 1024
+
+
+@pytest.mark.parametrize("size", [7, 1000, 100_000])
+def test_an_event_with_too_many_lines_is_refused_and_one_with_fewer_is_read(size: int) -> None:
+    most = b"data:\n" * MAX_DATA_LINES
+    pieces = [most[at : at + size] for at in range(0, len(most), size)]
+    assert read([*pieces, b"\n", *pieces, b"\n"]) == [b"\n" * (MAX_DATA_LINES - 1)] * 2
+
+    with pytest.raises(EventTooLarge, match="lines"):
+        read([*pieces, b"data:\n"])
+
+
+def test_comments_and_other_fields_are_no_lines_of_data() -> None:
+    flood = [b":\nid\ndatabase: 1\n" * 1000] * 30
+
+    assert read([b"data: a\n", *flood, *flood, b"data: b\n\n"]) == [b"a\nb"]

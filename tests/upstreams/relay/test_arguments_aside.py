@@ -1,7 +1,8 @@
-"""While an upstream works, the arguments of a call are kept only as JSON; they come back if the call continues."""
+"""While an upstream works, a call is kept only as JSON; its arguments come back if it continues."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -29,9 +30,11 @@ class Answering:
         self.arguments: dict[str, Any] = {}
         self.sent: list[Any] = []
         self.seen: list[dict[str, Any]] = []
+        self.on_request: Callable[[dict[str, Any]], None] = lambda _: None
 
     async def request(self, method: str, params: dict[str, Any], **_: Any) -> dict[str, Any]:
         self.seen.append(dict(self.arguments))
+        self.on_request(params)
         self.sent.append(msgspec.json.decode(msgspec.json.encode(params))["arguments"])
         return self._results.pop(0)
 
@@ -41,12 +44,12 @@ BARE = {"resultType": "input_required", "requestState": "1"}
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 
 
-async def leg(client: Answering, call: Call) -> tuple[Outcome, RelayLeg]:
+async def leg(client: Answering, call: Call, requester: Requester | None = None) -> tuple[Outcome, RelayLeg]:
     client.arguments = {**NESTED}
     journal = Journal.begin(now_ms=1_000, flow_max_ms=60_000, random_bytes=bytes)
     running = Leg(journal, {}, call.host, supports=lambda _: True)
     relaying = RelayLeg(running, {})
-    function = call.served.bind_relay(call.target, client.arguments, Requester(), journal)
+    function = call.served.bind_relay(call.target, client.arguments, requester or Requester(), journal)
     return await run_leg(lambda _: function(relaying), running, limited=False), relaying
 
 
@@ -76,3 +79,24 @@ async def test_a_call_with_arguments_goes_on_after_a_question() -> None:
         (key,) = await call.asked()
         assert text_of(await call.result({key: {"result": {"action": "accept", "content": {}}}})) == "done"
     assert client.sent[0] == client.sent[1]
+
+
+async def test_the_meta_of_the_request_is_kept_as_json_and_reaches_the_upstream_as_it_is() -> None:
+    client = Answering(BARE, DONE)
+    reserved = {"io.modelcontextprotocol/clientInfo": {"name": "c"}}
+    requester = Requester(meta={"example.com/rows": NESTED, "example.com/name": "n", **reserved})
+    kept = []
+    client.on_request = lambda params: kept.append((dict(requester.meta), params["_meta"]))
+    async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
+        outcome, _ = await leg(client, Call(replica.tool("find")), requester)
+    assert isinstance(outcome, Completed)
+    for meta, sent in kept:
+        assert isinstance(meta["example.com/rows"], msgspec.Raw)
+        assert meta["example.com/rows"] is sent["example.com/rows"]
+        assert meta | reserved == meta
+        assert msgspec.json.decode(msgspec.json.encode(sent)) == {
+            "example.com/rows": msgspec.json.decode(msgspec.json.encode(NESTED)),
+            "example.com/name": "n",
+            **reserved,
+        }
+    assert len(kept) == 2

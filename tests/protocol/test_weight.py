@@ -1,0 +1,66 @@
+"""A body counts as what it takes in memory when it is decoded, up to a documented factor."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import pytest
+
+from gateway.protocol.strict_json import DECODED_TIMES, decode, weight
+from tests.security.hostile_bodies import DEAR, KINDS, LONG_TEXTS, Kind, nested
+
+DENSEST = {
+    **{name: KINDS[name] for name in ("empty arrays", "empty objects", "arrays 90 deep", "different texts", "names")},
+    "objects without names 90 deep": nested('{"":', "}"),
+    "objects with different names": Kind('{"#":"\u0100"}', DEAR),
+    "a wide text in a list": Kind('["\u0100"]', 1 + DEAR),
+    "fractions in lists": Kind("[1.5]", DEAR),
+    "wide texts": Kind('"\u0100"'),
+    "names of wide texts": Kind('"#":"\u0100"', is_object=True),
+    "objects of eleven names": Kind("{" + ",".join(f'"{name}#":1.5' for name in "abcdefghijk") + "}", 10 + DEAR),
+}
+KIB = 1024
+
+
+def decoded_bytes(body: bytes) -> int:
+    """Return how much memory a body takes when it is decoded."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        value = decode(body)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del value
+    return after - before
+
+
+@pytest.mark.parametrize("size", [4 * KIB, 60 * KIB, 150 * KIB, 300 * KIB, KIB * KIB])
+@pytest.mark.parametrize("name", DENSEST)
+def test_decoded_json_takes_no_more_than_the_documented_factor_of_what_it_weighs(name: str, size: int) -> None:
+    body = DENSEST[name].filled(size).encode()
+
+    assert decoded_bytes(body) <= DECODED_TIMES * weight(body)
+
+
+@pytest.mark.parametrize("name", LONG_TEXTS)
+def test_a_text_weighs_its_size_whatever_it_contains(name: str) -> None:
+    body = LONG_TEXTS[name](60 * KIB).encode()
+
+    assert weight(body) <= 2 * len(body)
+
+
+def test_an_emoji_makes_a_text_wide_and_its_weight_allows_for_that() -> None:
+    body = f'"😀{"a" * 60 * KIB}"'.encode()
+
+    assert weight(body) == len(body)
+    assert decoded_bytes(body) <= DECODED_TIMES * weight(body)
+
+
+def test_rows_of_a_table_weigh_less_than_twice_their_size() -> None:
+    body = KINDS["rows of objects"].filled(300 * KIB).encode()
+
+    assert len(body) <= weight(body) < 2 * len(body)
