@@ -502,7 +502,7 @@ class Settings(BaseSettings):
     max_result_bytes: _Bytes = Field(
         default=16 * 2**20,
         description=(
-            "The largest result, question, progress message or log message of a tool, prompt or resource, as JSON. "
+            "The largest result or message of a tool, prompt or resource, as JSON. Questions, progress and logs are messages. "
             "Each upstream has a limit of its own for its results."
         ),
     )

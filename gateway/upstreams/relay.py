@@ -556,7 +556,7 @@ class _Leg:
         """Return what our client gets for an upstream that needs a capability which the client did not declare.
 
         Only what this gateway passes on is named: declaring anything else would not help the client. An upstream that
-        names only what the client declared was told so, and fails for a reason of its own.
+        names only what the client declared knows that, and has another reason.
         """
         data = error.data if isinstance(error.data, Mapping) else {}
         required = data.get("requiredCapabilities")

@@ -32,7 +32,7 @@ _OWN: Final[Mapping[str, frozenset[str]]] = {
     ),
     ROOTS: frozenset(),
 }
-"""What a question may have, besides `_meta`, by its mode if it has one."""
+"""The members of a question besides `_meta`, by its mode if it has one."""
 
 _OF_ANY: Final = frozenset[str]().union(*_OWN.values())
 _encode = msgspec.json.Encoder().encode

@@ -18,7 +18,7 @@ _OWN: Final[Mapping[str, frozenset[str]]] = {
     "prompts/get": frozenset({"description", "messages"}),
     "resources/read": frozenset({"contents", "ttlMs", "cacheScope"}),
 }
-"""What the final result of each method may have, besides `_meta`."""
+"""The members of the final result of each method besides `_meta`."""
 
 _OF_A_QUESTION: Final = frozenset({"inputRequests", "requestState"})
 _OF_A_TASK: Final = frozenset(
@@ -35,7 +35,7 @@ _OF_ANY_KIND: Final = frozenset({"resultType", "completion"}).union(
 """Members of all kinds of results, of all wires."""
 
 _FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
-"""What each method's final result has only if it poses as another kind. Each wire writes `resultType` itself."""
+"""The members that a final result of a method has only if it poses as another kind."""
 
 
 class Misshapen(ValueError):
