@@ -502,8 +502,8 @@ class Settings(BaseSettings):
     max_result_bytes: _Bytes = Field(
         default=16 * 2**20,
         description=(
-            "The largest result or message of a tool, prompt or resource, as JSON. Questions, progress and logs are messages. "
-            "Each upstream has a limit of its own for its results."
+            "The largest result, question or message of a tool, prompt or resource, as JSON. "
+            "Each upstream has its own for results."
         ),
     )
     rate_limit: Annotated[
