@@ -95,7 +95,8 @@ class HeldBody:
         Raises:
             TooManyBodyBytes: see `BodyBudget.take`.
         """
-        further = min(size, self._budget.share) - self._size
+        share = self._budget.share
+        further = (size if size < share else share) - self._size  # noqa: FURB136 - a call costs more
         if further > 0:
             self._budget.take(self._caller, further, extra)
             self._size += further

@@ -507,7 +507,8 @@ class Leg:
             ResultTooLarge: the message is too large to be sent.
         """
         self.check_running()
-        self.refuse_large(message, "The progress message")
+        if message is not None:
+            self.refuse_large(message, "The progress message")
         for number in (done, total):
             if number is not None and not _is_finite(number):
                 raise AuthoringError(f"progress takes finite numbers, not {number!r}")
@@ -528,7 +529,8 @@ class Leg:
         """
         self.check_running()
         self.refuse_large(data, "The log message")
-        self.refuse_large(logger, "The name of the logger")
+        if logger is not None:
+            self.refuse_large(logger, "The name of the logger")
         message = json_value(data, "the log message")
         self._logs += 1
         if self._logs <= self.journal.logs:

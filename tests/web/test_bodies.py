@@ -198,7 +198,8 @@ async def test_a_body_that_may_take_long_to_decode_waits_for_its_turn_and_others
 def dense(size: int, where: str = "_meta") -> tuple[bytes, list[tuple[bytes, bytes]]]:
     """Return a call of `hold` whose body has about so many bytes of lists, and its headers."""
     message = tool_call("hold", {})
-    place: dict[str, Any] = message["params"].setdefault(where, {})
+    place: dict[str, Any] = {**message["params"].get(where, {})}
+    message["params"][where] = place
     place["x"] = msgspec.Raw(KINDS["arrays 90 deep"].filled(size).encode())
     body = msgspec.json.encode(message)
     headers = raw_headers(tool_call("hold", {}), authorization=bearer("greedy"))

@@ -165,7 +165,7 @@ def test_every_option_is_read(tmp_path: Path) -> None:
 def test_a_glob_that_would_miss_uris_is_a_mistake(options: dict[str, Any], key: str) -> None:
     line = mistake({"url": URL, "gateway": options})
     assert f"gateway.{key}" in line
-    assert "write https://h:80/*" in line
+    assert "write https://h:8080/*" in line
     assert define(resources={"allow": ["https://h:8080*"]}).resources.allow == ("https://h:8080*",)
 
 
