@@ -66,7 +66,7 @@ BREAKAGES: dict[str, tuple[str, object, str, Callable[..., Any]]] = {
     "a uri with its default port": ("uris", authority, "_port", lambda _, port: f":{port}" if port else ""),
     "a file with a host that is none": ("uris", canonical, "_of_file", lambda text: ("", f"/{text.lstrip('/')}")),
     "a template that sends another uri": ("uris", templates.ForeignTemplate, "text_of", lambda *_: "file:///other"),
-    "a rule that reads only what is written": ("uris", definition, "_matches_uri", lambda globs, _: globs == ("*",)),
+    "a rule that matches nothing": ("uris", definition.Definition, "serves_resource", lambda *_: True),
     "a policy for everybody": ("hosts", OriginPolicy, "_check_host", lambda *_: None),
     "a policy for every origin": ("hosts", OriginPolicy, "_is_allowed", lambda *_: True),
     "a digest of nothing": ("digests", targets, "arguments_digest", lambda _: b""),

@@ -193,6 +193,9 @@ class Suggestions:
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure
 
+    def scopes_of_values(self, *_given: Any) -> frozenset[str]:
+        return frozenset()
+
     async def complete(self, *given: Any) -> Mapping[str, Any] | None:
         if self.failure is not None:
             raise self.failure
