@@ -20,6 +20,9 @@ MAX_PEAK_BYTES = 512 * 2**20
 MOST_TIMES = 10
 """The 99th percentile beside hostile JSON may be so many times that beside the same bytes of text."""
 
+LEAST_SECONDS = 0.1
+"""As if it took at least this long beside text: what takes less is hardly noticed."""
+
 LONGEST_SECONDS = 5.0
 """Five times what it may take on a machine with nothing else to do."""
 
@@ -64,7 +67,7 @@ def beside(replica: Replica, request: Sent, count: int) -> float:
 
 
 @pytest.mark.repeats
-@pytest.mark.parametrize("size", [60 * 1024, 150 * 1024, 300 * 1024])
+@pytest.mark.parametrize("size", [60 * 1024, 300 * 1024])
 @pytest.mark.parametrize("tool", TOOLS.values())
 @pytest.mark.parametrize("place", ["arguments", "_meta"])
 @pytest.mark.timeout(300)
@@ -89,6 +92,6 @@ def test_hostile_json_of_one_caller_takes_little_memory_and_others_hardly_notice
     by_text = max(beside(replica, sent(tool, TEXT.filled(SIZE)), count) for _ in range(2))
     for name in DEAREST:
         by_json = beside(replica, sent(tool, KINDS[name].filled(SIZE)), count)
-        assert by_json < MOST_TIMES * by_text, name
+        assert by_json < MOST_TIMES * max(by_text, LEAST_SECONDS), name
         assert by_json < LONGEST_SECONDS, name
         assert peak_bytes(replica) < MAX_PEAK_BYTES, name
