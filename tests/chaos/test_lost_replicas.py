@@ -204,13 +204,23 @@ async def call_in_session(front: Front, outcomes: Outcomes, keys: Iterator[str],
             outcomes.unknown += [key] if key else []
 
 
+async def next_effect(upstream: Upstream) -> None:
+    """Wait for an effect of the upstream."""
+    before = upstream.acted().total()
+    while upstream.acted().total() == before:
+        await asyncio.sleep(0.01)
+
+
 async def strike(site: Site, upstream: Upstream, outcomes: Outcomes, enough: asyncio.Event) -> None:
     """Kill a replica, then freeze one, in turn, until there were enough orders and faults.
 
-    One order at least must have been at the upstream when its replica was lost; a busy machine may need more faults.
+    Each fault comes right after an effect, so that orders have acted that are not done: after a fault all callers
+    start at once, and a fixed pause would always meet them in the same half of their work. One order at least must
+    have acted when its replica was lost; a busy machine may need more faults.
     """
     for number in itertools.count():
         await asyncio.sleep(KILL_SECONDS)
+        await next_effect(upstream)
         if len(outcomes.completed) + len(outcomes.unknown) >= CALLS and outcomes.strikes >= STRIKES:
             acted = upstream.acted()
             if any(acted[key] for key in outcomes.unknown):
