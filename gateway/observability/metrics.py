@@ -6,11 +6,9 @@ client can make the process remember what it sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from enum import StrEnum
 from typing import Final, Protocol
-
-from prometheus_client import Counter, Gauge
 
 from gateway import errors
 from gateway.errors import HopReason, RejectReason
@@ -173,121 +171,104 @@ class Telemetry(ProcessTelemetry):
     def __init__(self, tools: Iterable[str] = ()) -> None:
         super().__init__()
         self._tools = frozenset(tools)
-        self._legs = Counts("gateway_legs", "Legs, by outcome.", ["method", "tool", "outcome", "wire"], self.registry)
-        self._leg_seconds = Distributions(
-            "gateway_leg_seconds",
-            "Duration of legs.",
-            ["method", "tool"],
-            bounds=_LEG_SECONDS_BUCKETS,
-            registry=self.registry,
-        )
         self._running = 0
-        in_flight = Gauge("gateway_legs_in_flight", "Legs running now.", registry=self.registry)
-        in_flight.set_function(lambda: self._running)
-        calls = Distributions(
+        self.gauge("gateway_legs_in_flight", "Legs running now.").set_function(lambda: self._running)
+        self._too_large = self.counter(
+            "gateway_states_too_large", "Calls that ended because their request state became too large."
+        )
+        self._refused = self.count_each(
+            "gateway_requests_refused", "Requests answered with an error or cut off, by reason.", RefusalReason
+        )
+        self._connections_refused = self.counter(
+            "gateway_connections_refused",
+            "Connections closed at once because the limit of open connections was reached.",
+        )
+        self._clients_lost = self.counter(
+            "gateway_clients_lost", "Connections closed because the client stopped acknowledging a stream."
+        )
+        self._add_durations()
+        self._add_states()
+        self._add_messages()
+        self._add_token_keys()
+
+    def _add_durations(self) -> None:
+        self._legs = Counts("gateway_legs", "Legs, by outcome.", ["method", "tool", "outcome", "wire"], self.registry)
+        self._leg_seconds = self._distributions(
+            "gateway_leg_seconds", "Duration of legs.", ["method", "tool"], _LEG_SECONDS_BUCKETS
+        )
+        self._leg_children: dict[tuple[str, str, str, str], tuple[Count, Distribution]] = {}
+        calls = self._distributions(
             "gateway_call_seconds",
             "Duration of calls, from the first leg to the end.",
             ["method", "outcome"],
-            bounds=_CALL_SECONDS_BUCKETS,
-            registry=self.registry,
+            _CALL_SECONDS_BUCKETS,
         )
-        seals = Distributions(
-            "gateway_seal_seconds",
-            "Time to seal or open a request state.",
-            ["operation"],
-            bounds=_SEAL_SECONDS_BUCKETS,
-            registry=self.registry,
+        self._calls = {
+            (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
+        }
+        seals = self._distributions(
+            "gateway_seal_seconds", "Time to seal or open a request state.", ["operation"], _SEAL_SECONDS_BUCKETS
         )
+        self._seal_seconds, self._open_seconds = (seals.labels(operation) for operation in SEAL_OPERATIONS)
+        self._state_bytes = self._distributions(
+            "gateway_state_bytes", "Size of request states as clients carry them.", (), _STATE_BYTES_BUCKETS
+        ).labels()
+
+    def _distributions(
+        self, name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]
+    ) -> Distributions:
+        return Distributions(name, documentation, labels, bounds=bounds, registry=self.registry)
+
+    def _add_states(self) -> None:
         self._states_sealed = self.count_by_key("gateway_states_sealed", "Request states sealed, by key id.")
         self._states_opened = self.count_by_key("gateway_states_opened", "Request states opened, by key id.")
+        self._rejections = self.count_each(
+            "gateway_state_rejections", "Request states rejected, by reason.", RejectReason
+        )
         self._sessions_sealed = self.count_by_key("gateway_sessions_sealed", "Sessions started, by key id.")
         self._sessions_opened = self.count_by_key(
             "gateway_sessions_opened", "Session ids opened for requests, by key id."
         )
-        rejections = Counter(
-            "gateway_state_rejections", "Request states rejected, by reason.", ["reason"], registry=self.registry
+        self._session_rejections = self.count_each(
+            "gateway_session_rejections", "Session ids rejected, by reason.", RejectReason
         )
-        sessions = Counter(
-            "gateway_session_rejections", "Session ids rejected, by reason.", ["reason"], registry=self.registry
-        )
-        responses = Counter(
+
+    def _add_messages(self) -> None:
+        self._response_rejections = self.count_each(
             "gateway_response_rejections",
             "Responses of clients that no waiting call received, by reason.",
-            ["reason"],
-            registry=self.registry,
+            RejectReason,
         )
-        hops_sent = Counter(
+        self._hops_sent = self.count_by(
             "gateway_hop_messages_sent",
             "Messages sent to one other replica, by whether it answered.",
-            ["result"],
-            registry=self.registry,
+            "result",
+            {True: "answered", False: "failed"},
         )
-        hops_refused = Counter(
+        self._hops_refused = self.count_each(
             "gateway_hop_messages_refused",
             "Messages at the path for other replicas that were rejected, by reason.",
-            ["reason"],
-            registry=self.registry,
+            HopReason,
         )
-        broadcasts = Counter(
+        self._broadcasts = self.count_by(
             "gateway_broadcasts",
             "Messages to all other replicas, by whether they were delivered.",
-            ["result"],
-            registry=self.registry,
+            "result",
+            {True: "failed", False: "delivered"},
         )
-        self._hints_dropped = Counter(
+        self._hints_dropped = self.counter(
             "gateway_broadcast_hints_dropped",
             "Cancelled requests and changes that were not sent to other replicas because there were too many at once.",
-            registry=self.registry,
         )
-        self._state_bytes = Distributions(
-            "gateway_state_bytes",
-            "Size of request states as clients carry them.",
-            (),
-            bounds=_STATE_BYTES_BUCKETS,
-            registry=self.registry,
-        ).labels()
-        refused = Counter(
-            "gateway_requests_refused",
-            "Requests answered with an error or cut off, by reason.",
-            ["reason"],
-            registry=self.registry,
-        )
-        self._too_large = Counter(
-            "gateway_states_too_large",
-            "Calls that ended because their request state became too large.",
-            registry=self.registry,
-        )
-        self._connections_refused = Counter(
-            "gateway_connections_refused",
-            "Connections closed at once because the limit of open connections was reached.",
-            registry=self.registry,
-        )
-        self._clients_lost = Counter(
-            "gateway_clients_lost",
-            "Connections closed because the client stopped acknowledging a stream.",
-            registry=self.registry,
-        )
-        self._token_keys = Gauge("gateway_token_keys", "Public keys that can verify tokens.", registry=self.registry)
-        token_keys_read = Counter(
+
+    def _add_token_keys(self) -> None:
+        self._token_keys = self.gauge("gateway_token_keys", "Public keys that can verify tokens.")
+        self._token_keys_read = self.count_by(
             "gateway_token_keys_read",
             "Requests for the identity provider's keys, by result.",
-            ["result"],
-            registry=self.registry,
+            "result",
+            {True: "failed", False: "read"},
         )
-        self._token_keys_read = {True: token_keys_read.labels("failed"), False: token_keys_read.labels("read")}
-        # Bind the children once: looking one up by its labels costs more than counting.
-        self._rejections = {reason: rejections.labels(reason) for reason in RejectReason}
-        self._session_rejections = {reason: sessions.labels(reason) for reason in RejectReason}
-        self._response_rejections = {reason: responses.labels(reason) for reason in RejectReason}
-        self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
-        self._hops_sent = {True: hops_sent.labels("answered"), False: hops_sent.labels("failed")}
-        self._hops_refused = {reason: hops_refused.labels(reason) for reason in HopReason}
-        self._broadcasts = {True: broadcasts.labels("failed"), False: broadcasts.labels("delivered")}
-        self._calls = {
-            (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
-        }
-        self._seal_seconds, self._open_seconds = (seals.labels(operation) for operation in SEAL_OPERATIONS)
-        self._leg_children: dict[tuple[str, str, str, str], tuple[Count, Distribution]] = {}
 
     def serve(self, tools: Iterable[str]) -> None:
         """Count these tools, prompts and resources by name from now on."""
@@ -312,7 +293,7 @@ class Telemetry(ProcessTelemetry):
             ),
             ("gateway_draining", "Whether this replica is draining: 1 or 0.", lambda: load.draining),
         ):
-            Gauge(name, documentation, registry=self.registry).set_function(value)
+            self.gauge(name, documentation).set_function(value)
         Counts(
             "gateway_share_refusals",
             "Requests refused because their caller already had its share of a busy replica.",
@@ -322,16 +303,12 @@ class Telemetry(ProcessTelemetry):
 
     def watch_threads(self, waiting: Callable[[], int]) -> None:
         """Show how many blocking functions wait for a thread."""
-        Gauge(
-            "gateway_threads_waiting", "Blocking functions that wait for a thread now.", registry=self.registry
-        ).set_function(waiting)
+        self.gauge("gateway_threads_waiting", "Blocking functions that wait for a thread now.").set_function(waiting)
 
     def watch_waiting(self, waiting: Sized) -> None:
         """Show how many calls wait for their clients."""
-        Gauge(
-            "gateway_calls_waiting",
-            "Calls of 2025-11-25 clients that have asked a question and have not ended.",
-            registry=self.registry,
+        self.gauge(
+            "gateway_calls_waiting", "Calls of 2025-11-25 clients that have asked a question and have not ended."
         ).set_function(lambda: len(waiting))
 
     def leg_started(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
@@ -15,6 +15,10 @@ from gateway.observability.logs import log_lines_lost
 
 OTHER: Final = "other"
 """The value of a label for everything outside its fixed set."""
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value", bound=StrEnum)
 
 
 class RedisErrorKind(StrEnum):
@@ -61,12 +65,8 @@ class ProcessTelemetry:
         ProcessCollector(registry=self.registry)
         self.clocks = ClockWatch()
         self.registry.register(self.clocks)
-        self._build = Gauge(
-            "gateway_build_info", "The running version; always 1.", ["version", "compiled"], registry=self.registry
-        )
-        self._seal_keys = Gauge(
-            "gateway_seal_keys", "The seal keys in use, by role.", ["key_id", "role"], registry=self.registry
-        )
+        self._build = self.gauge("gateway_build_info", "The running version; always 1.", "version", "compiled")
+        self._seal_keys = self.gauge("gateway_seal_keys", "The seal keys in use, by role.", "key_id", "role")
         self._by_key: list[KeyCounter] = []
         self._fields_sealed = self.count_by_key(
             "gateway_task_fields_sealed", "Fields of tasks sealed for Redis, by key id."
@@ -74,24 +74,34 @@ class ProcessTelemetry:
         self._fields_opened = self.count_by_key(
             "gateway_task_fields_opened", "Fields of tasks from Redis that opened, by key id."
         )
-        fields = Counter(
-            "gateway_task_field_rejections",
-            "Fields of tasks from Redis that did not open, by reason.",
-            ["reason"],
-            registry=self.registry,
+        self._field_rejections = self.count_each(
+            "gateway_task_field_rejections", "Fields of tasks from Redis that did not open, by reason.", RejectReason
         )
-        self._field_rejections = {reason: fields.labels(reason) for reason in RejectReason}
-        redis_errors = Counter(
-            "gateway_redis_errors", "Redis commands that failed, by kind.", ["kind"], registry=self.registry
+        self._redis_errors = self.count_each(
+            "gateway_redis_errors", "Redis commands that failed, by kind.", RedisErrorKind, label="kind"
         )
-        ReadCount(
-            "gateway_audit_lines_lost",
-            "Audit log lines that were not written.",
-            self._audit_lines_lost,
-            self.registry,
-        )
+        lost = "gateway_audit_lines_lost", "Audit log lines that were not written."
+        ReadCount(*lost, self._audit_lines_lost, self.registry)
         ReadCount("gateway_log_lines_lost", "Log lines that were not written.", log_lines_lost, self.registry)
-        self._redis_errors = {kind: redis_errors.labels(kind) for kind in RedisErrorKind}
+
+    def gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
+        """Add a gauge."""
+        return Gauge(name, documentation, labels, registry=self.registry)
+
+    def counter(self, name: str, documentation: str) -> Counter:
+        """Add a counter without labels. Its name comes without `_total`, as for all counters."""
+        return Counter(name, documentation, registry=self.registry)
+
+    def count_by(self, name: str, documentation: str, label: str, values: Mapping[_Key, str]) -> dict[_Key, Counter]:
+        """Add a counter with one label, and return its children: finding one by its label costs more than counting."""
+        counter = Counter(name, documentation, [label], registry=self.registry)
+        return {key: counter.labels(value) for key, value in values.items()}
+
+    def count_each(
+        self, name: str, documentation: str, values: Iterable[_Value], *, label: str = "reason"
+    ) -> dict[_Value, Counter]:
+        """Add a counter with one label that has these values, as `count_by` does."""
+        return self.count_by(name, documentation, label, {value: value.value for value in values})
 
     def _audit_lines_lost(self) -> int:
         return self.audit_lines_lost()

@@ -11,32 +11,25 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from gateway.observability.counters import Counts, Distribution, Distributions
 
-UPSTREAM_METHODS: Final = frozenset(
-    {
-        "tools/call",
-        "prompts/get",
-        "resources/read",
-        "completion/complete",
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "subscriptions/listen",
-    }
-)
 UPSTREAM_OUTCOMES: Final = frozenset({"completed", "input_required", "error", "cancelled", "failed"})
 """How a request to an upstream ends: `error` is a JSON-RPC error; another metric has the reason for `failed`."""
 
-DROPPED: Final = frozenset(
-    {
-        *("tool", "prompt", "resource", "template", "instructions", "collision"),
-        *("log", "progress", "notification", "question", "meta"),
-    }
-)
-"""The things of an upstream that nobody gets."""
-
 _SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_COUNTERS: Final = (
+    ("gateway_upstream_requests", "Requests to upstreams that have ended.", "method", "outcome"),
+    ("gateway_upstream_failures", "Requests to upstreams without a result, by reason.", "reason"),
+    (
+        "gateway_upstream_dropped",
+        "Things that upstreams sent and nobody gets, such as invalid tools or questions that may not be asked.",
+        "what",
+    ),
+    ("gateway_upstream_list_refreshes", "Attempts to read the lists of upstreams.", "result"),
+)
+_GAUGES: Final = (
+    ("gateway_upstream_entries", "Tools, prompts, resources and templates of upstreams that are served."),
+    ("gateway_upstream_breaker_open", "1 while requests to an upstream are refused after repeated failures."),
+    ("gateway_upstream_in_flight", "Requests that upstreams work on."),
+)
 
 
 class UpstreamMetrics:
@@ -47,11 +40,8 @@ class UpstreamMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counts(
-            "gateway_upstream_requests",
-            "Requests to upstreams that have ended.",
-            ["upstream", "method", "outcome"],
-            registry,
+        self._requests, self._failures, self._dropped, self._refreshes = (
+            Counts(name, documentation, ["upstream", *labels], registry) for name, documentation, *labels in _COUNTERS
         )
         self._seconds = Distributions(
             "gateway_upstream_request_seconds",
@@ -60,41 +50,8 @@ class UpstreamMetrics:
             bounds=_SECONDS_BUCKETS,
             registry=registry,
         )
-        self._failures = Counts(
-            "gateway_upstream_failures",
-            "Requests to upstreams without a result, by reason.",
-            ["upstream", "reason"],
-            registry,
-        )
-        self._dropped = Counts(
-            "gateway_upstream_dropped",
-            "Things that upstreams sent and nobody gets, such as invalid tools or questions that may not be asked.",
-            ["upstream", "what"],
-            registry,
-        )
-        self._refreshes = Counts(
-            "gateway_upstream_list_refreshes",
-            "Attempts to read the lists of upstreams.",
-            ["upstream", "result"],
-            registry,
-        )
-        self._entries = Gauge(
-            "gateway_upstream_entries",
-            "Tools, prompts, resources and templates of upstreams that are served.",
-            ["upstream"],
-            registry=registry,
-        )
-        self._breakers = Gauge(
-            "gateway_upstream_breaker_open",
-            "1 while requests to an upstream are refused after repeated failures.",
-            ["upstream"],
-            registry=registry,
-        )
-        self._in_flight = Gauge(
-            "gateway_upstream_in_flight",
-            "Requests that upstreams work on.",
-            ["upstream"],
-            registry=registry,
+        self._entries, self._breakers, self._in_flight = (
+            Gauge(name, documentation, ["upstream"], registry=registry) for name, documentation in _GAUGES
         )
         self._durations: dict[tuple[str, str], Distribution] = {}
 

@@ -16,7 +16,7 @@ from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import RefusalReason
 from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind
 from gateway.observability.task_totals import TaskTotals
-from gateway.observability.upstream_metrics import DROPPED, UPSTREAM_METHODS, UPSTREAM_OUTCOMES, UpstreamMetrics
+from gateway.observability.upstream_metrics import UPSTREAM_OUTCOMES, UpstreamMetrics
 from gateway.process.replica import build
 from gateway.settings.model import Settings
 from gateway.tasks.model import Phase
@@ -28,6 +28,18 @@ from tests.docs.markdown import PAGES, TOP, rows_of, section_of, text_of
 PAGE: Final = "docs/run/metrics.md"
 REPLICA, WORKER = "replica", "worker"
 
+UPSTREAM_METHODS: Final = frozenset(
+    {
+        *("tools/call", "prompts/get", "resources/read", "completion/complete", "server/discover"),
+        *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "subscriptions/listen"),
+    }
+)
+DROPPED: Final = frozenset(
+    {
+        *("tool", "prompt", "resource", "template", "instructions", "collision"),
+        *("log", "progress", "notification", "question", "meta"),
+    }
+)
 VALUES: Final = {
     ("gateway_legs_total", "method"): telemetry.LEG_METHODS,
     ("gateway_leg_seconds", "method"): telemetry.LEG_METHODS,
