@@ -148,10 +148,7 @@ class Nursery:
             if self._stop.is_set():
                 return
             if child.ordered:
-                was_killed = exit_code == -signal.SIGKILL
-                self._console.say(f"{child.name} was {'killed' if was_killed else 'stopped'}")
-                if not child.wanted.is_set():  # else it was started again before it had ended
-                    child.enter("killed" if was_killed else "stopped")
+                self._note_order(child, "killed" if exit_code == -signal.SIGKILL else "stopped")
                 continue
             words = child.last_words()
             self._console.say(f"{child.name} {_cause_of_death(exit_code)}{f': {words}' if words else ''}")
@@ -165,6 +162,11 @@ class Nursery:
                 self._orders.give_up(EXIT_FAILED)
                 return
             await self._pause(_BACKOFF_SECONDS * child.early_deaths)
+
+    def _note_order(self, child: Child, state: Literal["killed", "stopped"]) -> None:
+        self._console.say(f"{child.name} was {state}")
+        if not child.wanted.is_set():  # else it was started again before it had ended
+            child.enter(state)
 
     def stop(self, child: Child) -> None:
         """Ask a child to stop, and do not start it again until `start`. If it does not stop in time, it is killed."""

@@ -139,14 +139,17 @@ class FleetApi:
         members = list(self._fleet.members.values())
         running = [each for each in members if each.child.state == "ready"]  # others would keep the page waiting
         loads = await self._metrics.read({each.child.name: each.metrics for each in running if each.metrics})
-        keys = [] if self._fleet.keys is None else self._fleet.keys.ids
         return {
             "replicas": [_shown(each) | loads.get(each.child.name, {}) for each in members if each.kind == "replica"],
             "workers": [_shown(each) for each in members if each.kind == "worker"],
             "store": {"state": "running" if self._has_store else "external"},
-            "keys": [{"id": key, "role": "opens" if place else "seals"} for place, key in enumerate(keys)],
+            "keys": self._keys(),
             "release": self._fleet.release,
         }
+
+    def _keys(self) -> list[dict[str, Any]]:
+        keys = [] if self._fleet.keys is None else self._fleet.keys.ids
+        return [{"id": key, "role": "opens" if place else "seals"} for place, key in enumerate(keys)]
 
 
 def _shown(member: Member) -> dict[str, Any]:

@@ -95,13 +95,19 @@ def pin(settings: Settings) -> tuple[str, int]:
     pins = {each.definition.name: _to_pin(each.definition, each.listed) for each in surveyed if each.listed is not None}
     lock = lock_file_of(Path(str(settings.upstreams)))
     write_lock(lock, pins)
+    return f"pinned in {lock}: {_pinned(list(pins.values()))} of {', '.join(pins)}", 0
+
+
+def _pinned(pins: Sequence[ToPin]) -> str:
+    """Return in words how much was pinned."""
     counts = (
-        (sum(len(each.tools) for each in pins.values()), "tool", "tools"),
-        (sum(len(each.prompts) for each in pins.values()), "prompt", "prompts"),
-        (sum(bool(each.instructions) for each in pins.values()), "text of instructions", "texts of instructions"),
+        (sum(len(each.tools) for each in pins), "tool", "tools"),
+        (sum(len(each.prompts) for each in pins), "prompt", "prompts"),
+        (sum(bool(each.instructions) for each in pins), "text of instructions", "texts of instructions"),
     )
-    told = [f"{count} {one if count == 1 else several}" for count, one, several in counts if count]
-    return f"pinned in {lock}: {', '.join(told) or 'nothing'} of {', '.join(pins)}", 0
+    return (
+        ", ".join(f"{count} {one if count == 1 else several}" for count, one, several in counts if count) or "nothing"
+    )
 
 
 def _to_pin(definition: Definition, listed: Listed) -> ToPin:
@@ -224,14 +230,20 @@ def _as_text(surveyed: Sequence[Surveyed], found: UpstreamFile) -> str:
     rows = [("UPSTREAM", "STATE", "SERVES")]
     rows += [(each.definition.name, "unreachable" if each.problem else "ok", _summary(each)) for each in surveyed]
     rows += [(each.name, "not served", each.reason) for each in found.not_served]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"{name:<{widths[0]}}  {state:<{widths[1]}}  {text}" for name, state, text in rows]
+    lines = _table(rows)
     tools = [tool for each in surveyed for tool in _tools(each.part)]
     if tools:
-        width = max(len(name) for name in ("TOOL", *(name for name, _ in tools)))
-        lines += ["", f"{'TOOL':<{width}}  DESCRIPTION"]
-        lines += [f"{name:<{width}}  {text}".rstrip() for name, text in tools]
+        lines += ["", *_table([("TOOL", "DESCRIPTION"), *tools])]
     return "\n".join(lines)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines in which all columns but the last are as wide as their longest text."""
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    return [
+        "  ".join([*(f"{text:<{width}}" for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
 
 
 def _summary(surveyed: Surveyed) -> str:

@@ -371,14 +371,17 @@ class Connection:
         """
         if self._flow is None:
             return
+        if self._flow.write_paused or self.transport.is_closing():
+            self._check_reading(elapsed_seconds)
         if self.transport.is_closing():  # it closes when the client has read the rest
-            self._check_reading(elapsed_seconds)
             return
-        if self._flow.write_paused:
-            self._check_reading(elapsed_seconds)
         serving = self._serving
         if serving is not None and serving.unconfirmed and not serving.response_complete:
             self._check_presence(serving, elapsed_seconds)
+        self._check_sending(elapsed_seconds)
+
+    def _check_sending(self, elapsed_seconds: float) -> None:
+        """Close the connection if the client takes too long to send what is due."""
         waits_for = self._waits_for()
         if waits_for is None or waits_for != self._waited_for:
             self._waited_for = waits_for
@@ -502,14 +505,17 @@ class Connection:
             self._refusal = refusal
             self._flow.pause_reading()
             return
-        if self.cycle is None or self.cycle.response_complete:
-            if self._received and not self._body_due:
-                self.transport.write(self._response(refusal))
-        else:
-            if self._body_due and not self.cycle.response_started:
-                self.transport.write(self._response(refusal))
+        if self._expects_response():
+            self.transport.write(self._response(refusal))
+        if self.cycle is not None and not self.cycle.response_complete:
             self._disconnect()
         self.transport.close()
+
+    def _expects_response(self) -> bool:
+        """Return whether the client would match a response with the request that is refused now."""
+        if self.cycle is None or self.cycle.response_complete:
+            return bool(self._received) and not self._body_due
+        return self._body_due and not self.cycle.response_started
 
     def _disconnect(self) -> None:
         """Disconnect the requests that are not answered yet."""

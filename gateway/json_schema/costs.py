@@ -251,8 +251,8 @@ class Costs:
 
     def _choices(self, schema: Mapping[str, Any]) -> Units:
         choices = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
-        if all(isinstance(choice, str | bool) or choice is None or _is_small(choice) for choice in choices):
-            return _NOTHING  # the validator finds them by their hash
+        if all(map(_is_hashed, choices)):
+            return _NOTHING
         numbers = [choice for choice in choices if isinstance(choice, int | float)]
         self.has_unique |= bool(numbers)
         return Units(
@@ -262,6 +262,11 @@ class Costs:
             array=len(choices)
             + COMPARED_ITEM * sum(_size(choice) for choice in choices if isinstance(choice, list | tuple)),
         )
+
+
+def _is_hashed(choice: Any) -> bool:
+    """Return whether the validator finds a choice by its hash."""
+    return choice is None or isinstance(choice, str | bool) or _is_small(choice)
 
 
 def _is_small(number: Any) -> bool:

@@ -24,7 +24,7 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     uses = {name: list(_references(definition)) for name, definition in definitions.items()}
     root = {name: part for name, part in schema.items() if name != "$defs"}
-    if not definitions or not all(name in definitions for name in (*_references(root), *_flat(uses))):
+    if not definitions or not definitions.keys() >= {*_references(root), *_flat(uses)}:
         return schema
     kept = {name for name in definitions if name in _reachable(name, uses)}
     inliner = _Inliner(definitions, kept)

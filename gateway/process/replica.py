@@ -122,14 +122,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     telemetry.watch_load(load)
     telemetry.watch_threads(lambda: host.waiting_for_threads)
     keys.show(telemetry.seal_keys)
-    metadata = ResourceMetadata.of(settings)
-    if metadata is not None and not metadata.authorization_servers:
-        log.warning("clients cannot find out where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
-    if metadata is not None and metadata.resource not in settings.token_audiences:
-        log.info(
-            "clients request tokens for the resource, but only tokens for GATEWAY_JWT_AUDIENCE are accepted",
-            extra={"resource": metadata.resource, "audience": settings.jwt_audience},
-        )
+    metadata = _metadata(settings)
     challenges = Challenges(None if metadata is None else metadata.url, settings.login_scopes)
     telemetry.audit_lines_lost = audit.lost
     store = make_task_store(settings, keys, telemetry)
@@ -182,12 +175,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         waiting=waiting,
         neighbours=neighbours,
         host=host,
-        callers=CallerLimits(
-            settings.rate_limit,
-            settings.streams_per_principal,
-            time.monotonic,
-            BodyBudget(settings.max_unanswered_bytes, settings.max_body_bytes),
-        ),
+        callers=_callers(settings),
         load=load,
         audit=audit.log,
         close_audit=audit.close,
@@ -197,6 +185,25 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         challenges=challenges,
         tracing=tracing,
     )
+
+
+def _metadata(settings: Settings) -> ResourceMetadata | None:
+    metadata = ResourceMetadata.of(settings)
+    if metadata is None:
+        return None
+    if not metadata.authorization_servers:
+        log.warning("clients cannot find out where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
+    if metadata.resource not in settings.token_audiences:
+        log.info(
+            "clients request tokens for the resource, but only tokens for GATEWAY_JWT_AUDIENCE are accepted",
+            extra={"resource": metadata.resource, "audience": settings.jwt_audience},
+        )
+    return metadata
+
+
+def _callers(settings: Settings) -> CallerLimits:
+    bodies = BodyBudget(settings.max_unanswered_bytes, settings.max_body_bytes)
+    return CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic, bodies)
 
 
 def _upstreams(

@@ -41,7 +41,7 @@ def import_tools(entry: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None:
             raise _failed(kind, entry, error) from error
-        if kind == "module" and (error.name == name or name.startswith(f"{error.name}.")):
+        if kind == "module" and f"{name}.".startswith(f"{error.name}."):
             raise _not_found(name) from None
         needs = f"the tool {kind} {entry!r} needs {error.name!r}, which is not installed{_at(error)}"
         raise ConfigurationError(needs) from None

@@ -129,13 +129,16 @@ class Registry:
             if entry not in self.lifespans:
                 self.lifespans.append(entry)
         elif isinstance(entry, Introduction):
-            if self.introduction is not None and self.introduction != entry:
-                raise ConfigurationError(two_introductions(self.introduction, entry))
-            self.introduction = entry
+            self._introduce(entry)
         elif isinstance(entry, Completer):
             place = (id(entry.target), entry.argument)
             if self._completers.setdefault(place, entry) is not entry:
                 raise ConfigurationError(f"{entry.target} has two completions for {entry.argument!r}")
+
+    def _introduce(self, introduction: Introduction) -> None:
+        if self.introduction is not None and self.introduction != introduction:
+            raise ConfigurationError(two_introductions(self.introduction, introduction))
+        self.introduction = introduction
 
     @property
     def names(self) -> frozenset[str]:

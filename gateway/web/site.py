@@ -201,20 +201,27 @@ class Guard:
             return
         scope["path"] = _encoded_path(scope)
         try:
-            if self._local_only and not _is_local(scope):
-                raise HttpRefusal(403, "Without identity, only connections to a loopback address are served")
-            headers = None if self._is_open(scope) else Headers(scope["headers"])
-            cors = [] if headers is None else self._origins.check(headers)
+            cors = self._check(scope)
         except GatewayError as error:
             client = scope.get("client")
             self._audit.refused(error, client=client[0] if client else "")
             self._telemetry.request_refused(RefusalReason.of(error))
             await _answer(send, *to_http(error, None))
             return
-        if cors and headers is not None and scope["method"] == "OPTIONS":
-            await _answer(send, 204, [*cors, *self._origins.preflight(headers, b"GET")], b"")
+        if cors and scope["method"] == "OPTIONS":
+            await _answer(send, 204, [*cors, *self._origins.preflight(Headers(scope["headers"]), b"GET")], b"")
             return
         await self._app(scope, receive, _adding(cors, send) if cors else send)
+
+    def _check(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """Return the headers with which a web page of another origin may read the response.
+
+        Raises:
+            HttpRefusal: the request is not for an address, a host or an origin that is served.
+        """
+        if self._local_only and not _is_local(scope):
+            raise HttpRefusal(403, "Without identity, only connections to a loopback address are served")
+        return [] if self._is_open(scope) else self._origins.check(Headers(scope["headers"]))
 
     def _is_open(self, scope: Scope) -> bool:
         """Return whether the request is a health check, or is for an endpoint that checks hosts and origins itself."""

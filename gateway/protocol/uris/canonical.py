@@ -129,23 +129,11 @@ def _encoded(text: str) -> str:
 
 def _hierarchy(scheme: str, text: str) -> str:
     """Return what stands between the scheme and the query: authority and path, or a path alone."""
-    if scheme == "file":
-        authority, path = _of_file(text)
-    elif scheme in DEFAULT_PORTS:
-        authority, _, path = text.lstrip("/").partition("/")
-        path = f"/{path}"
-    elif text.startswith("//"):
-        authority, slash, path = text[2:].partition("/")
-        path = slash + path
-    elif text.startswith("/"):
-        authority, path = "", text  # RFC 8089's short form; Python's urllib writes both forms alike
-    else:
-        if scheme in uses_netloc:
-            raise NotCanonical("has a path without a leading slash")  # urllib would write one
-        if not _DOTS.isdisjoint(text.split("/")):
-            raise NotCanonical("has . or .. in a path without a leading slash")
-        return text
-    authority, whole = canonical_authority(scheme, authority), _without_dots(path)
+    parts = _parts(scheme, text)
+    if parts is None:
+        return _opaque(scheme, text)
+    path = parts[1]
+    authority, whole = canonical_authority(scheme, parts[0]), _without_dots(path)
     if not authority and not whole:
         raise NotCanonical("has neither a host nor a path")
     if scheme == "file" and authority and _DRIVE.fullmatch(whole.split("/")[1] if whole else ""):
@@ -154,6 +142,30 @@ def _hierarchy(scheme: str, text: str) -> str:
     if (not authority or scheme == "file") and (path.startswith("//") or whole.startswith("//")):
         raise NotCanonical("has an empty part at the start of its path")
     return f"//{authority}{whole}"
+
+
+def _parts(scheme: str, text: str) -> tuple[str, str] | None:
+    """Return authority and path; None if neither begins with a slash, so that all of it is one path."""
+    if scheme == "file":
+        return _of_file(text)
+    if scheme in DEFAULT_PORTS:
+        authority, _, path = text.lstrip("/").partition("/")
+        return authority, f"/{path}"
+    if text.startswith("//"):
+        authority, slash, path = text[2:].partition("/")
+        return authority, slash + path
+    if text.startswith("/"):
+        return "", text  # RFC 8089's short form; Python's urllib writes both forms alike
+    return None
+
+
+def _opaque(scheme: str, text: str) -> str:
+    """Return a path without a leading slash, as it is."""
+    if scheme in uses_netloc:
+        raise NotCanonical("has a path without a leading slash")  # urllib would write one
+    if not _DOTS.isdisjoint(text.split("/")):
+        raise NotCanonical("has . or .. in a path without a leading slash")
+    return text
 
 
 def _of_file(text: str) -> tuple[str, str]:

@@ -25,13 +25,15 @@ def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iter
                 f"{file}: {definition.name}: gateway.task: required needs a task store, but GATEWAY_REDIS_URL is not "
                 "set; set it, or use optional"
             )
-        if definition.credentials.kind != "token_exchange":
-            continue
-        start = f"{file}: {definition.name}: gateway.credentials: token_exchange"
-        if settings.auth == "none":
-            yield f"{start} needs tokens of callers, but GATEWAY_AUTH=none; use other credentials, or set it to jwt"
-        elif not any(settings.is_wrong(name) for name in _EXCHANGE_SETTINGS) and settings.token_exchange_url is None:
-            yield f"{start} needs GATEWAY_TOKEN_EXCHANGE_URL and the client of it; set them, or use other credentials"
+        if definition.credentials.kind == "token_exchange":
+            yield from _exchange_problems(f"{file}: {definition.name}: gateway.credentials: token_exchange", settings)
+
+
+def _exchange_problems(start: str, settings: Settings) -> Iterator[str]:
+    if settings.auth == "none":
+        yield f"{start} needs tokens of callers, but GATEWAY_AUTH=none; use other credentials, or set it to jwt"
+    elif not any(settings.is_wrong(name) for name in _EXCHANGE_SETTINGS) and settings.token_exchange_url is None:
+        yield f"{start} needs GATEWAY_TOKEN_EXCHANGE_URL and the client of it; set them, or use other credentials"
 
 
 def describe(found: UpstreamFile) -> Iterator[str]:

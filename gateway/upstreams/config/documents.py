@@ -12,6 +12,7 @@ from typing import Any, Final
 MAX_DEPTH: Final = 32
 """How deep objects and lists may nest."""
 
+_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
 # Each alternative matches without looking back, so that the time is linear for any text.
 _TOKENS: Final = re.compile(
     r"""
@@ -143,7 +144,7 @@ def _refuse_odd(document: Any) -> None:
         if isinstance(value, (dict, list)) and depth > MAX_DEPTH:
             raise DocumentError(_too_deep())
         texts = [value] if isinstance(value, str) else value if isinstance(value, dict) else []
-        if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
+        if any(map(_HALF_OF_A_PAIR.search, texts)):
             raise DocumentError(
                 "a text has half of a surrogate pair (\\ud800 to \\udfff); write both halves or neither"
             )

@@ -328,15 +328,19 @@ def read_proxy(value: object, place: Place) -> str | None:
         return None
     if value == ENVIRONMENT:
         return ENVIRONMENT
-    try:
-        parts = urlsplit(value) if isinstance(value, str) else None
-        good = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        parts, good = None, False
-    if not isinstance(value, str) or parts is None or not good or parts.path.strip("/") or parts.query or "#" in value:
+    if not isinstance(value, str) or not _is_proxy(value):
         place.wrong(f"not valid; use the http or https URL of a proxy, or {ENVIRONMENT}")
         return None
-    return str(value)
+    return value
+
+
+def _is_proxy(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return has_host and not parts.path.strip("/") and not parts.query and "#" not in url
 
 
 def read_headers(value: object, place: Place) -> tuple[tuple[str, str], ...]:
@@ -350,17 +354,21 @@ def read_headers(value: object, place: Place) -> tuple[tuple[str, str], ...]:
         problem = _header_name_problem(name)
         if problem is None and name.lower() in found:
             problem = "written twice; keep one of them"
-        if problem is None and (
-            not isinstance(text, str)
-            or len(text) > MAX_HEADER_CHARACTERS
-            or not _HEADER_VALUE.fullmatch(text.strip(" \t"))
-        ):
+        if problem is None and not _is_header_value(text):
             problem = f"not the value of a header; use one line of at most {MAX_HEADER_CHARACTERS} ASCII characters"
         if problem is None:
             found[name.lower()] = (name, str(text).strip(" \t"))
         else:
             place.inside(name).wrong(problem)
     return tuple(found.values())
+
+
+def _is_header_value(text: object) -> bool:
+    return (
+        isinstance(text, str)
+        and len(text) <= MAX_HEADER_CHARACTERS
+        and _HEADER_VALUE.fullmatch(text.strip(" \t")) is not None
+    )
 
 
 def _header_name_problem(name: str) -> str | None:

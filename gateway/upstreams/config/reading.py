@@ -205,13 +205,7 @@ class _Reading:
                 place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
             return UpstreamFile()
         self._without_effect += [key for key in values if key not in SECTIONS]
-        entries = read_object(values[sections[0]], place.inside(sections[0]))
-        if not entries:
-            place.inside(sections[0]).wrong("names no upstream; add one")
-        if len(entries) > MAX_UPSTREAMS:
-            place.inside(sections[0]).wrong(f"names {len(entries)} upstreams; use at most {MAX_UPSTREAMS}")
-            return UpstreamFile()
-        found = [entry for name, value in entries.items() for entry in self._entry(name, value)]
+        found = self._section(values[sections[0]], place.inside(sections[0]))
         notes: tuple[str, ...] = ()
         if self._without_effect:
             notes = (f"{place.file}: keys that have no effect here: {', '.join(self._without_effect)}",)
@@ -220,6 +214,15 @@ class _Reading:
             tuple(entry for entry in found if isinstance(entry, NotServed)),
             notes,
         )
+
+    def _section(self, value: object, place: Place) -> list[_Entry]:
+        entries = read_object(value, place)
+        if not entries:
+            place.wrong("names no upstream; add one")
+        if len(entries) > MAX_UPSTREAMS:
+            place.wrong(f"names {len(entries)} upstreams; use at most {MAX_UPSTREAMS}")
+            return []
+        return [entry for name, each in entries.items() for entry in self._entry(name, each)]
 
     def _entry(self, name: str, value: object) -> list[_Entry]:
         place = Place(self._place.problems, self._place.file, name)
@@ -257,10 +260,8 @@ class _Reading:
             place.wrong(f"{found}; {'keep one of them' if given else 'add one of them'}")
             return None
         transport = _BY_KEY[given[0]]
-        if kind is not None and (not isinstance(kind, str) or kind not in _TYPES):
-            place.inside("type").not_valid(kind, "http or stdio")
-        elif kind is not None and _TYPES[kind] != transport:
-            place.inside("type").wrong(f"{shown(kind)} does not fit {given[0]}; remove it")
+        if kind is not None:
+            _check_type(kind, given[0], place.inside("type"))
         return transport
 
     def _claim(self, entry: _Entry, values: Values, place: Place) -> None:
@@ -275,6 +276,14 @@ class _Reading:
                 where.wrong(f"{prefix!r} is also the prefix of {shown(other)}; write another one")
             else:
                 where.wrong(f'"" is also the prefix of {shown(other)}; only one upstream may have none')
+
+
+def _check_type(kind: object, key: str, place: Place) -> None:
+    """Check that the type of an entry fits the key that says where its upstream is."""
+    if not isinstance(kind, str) or kind not in _TYPES:
+        place.not_valid(kind, "http or stdio")
+    elif _TYPES[kind] != _BY_KEY[key]:
+        place.wrong(f"{shown(kind)} does not fit {key}; remove it")
 
 
 def _prefix_of(name: str, values: Values) -> str | None:
@@ -427,15 +436,19 @@ class _EntryReader:
         kind_at = place.inside("kind") if isinstance(value, dict) else place
         kind = read_choice(values.get("kind"), kind_at, kinds, "headers")
         refuse_unknown(values, {"kind", *_CREDENTIAL_OPTIONS[kind]}, place)
-        if kind != "headers" and any(name.lower() == "authorization" for name, _ in headers):
-            self._place.inside("headers").wrong(
-                f"Authorization does not fit credentials of kind {kind}; remove one of them"
-            )
+        if kind != "headers":
+            self._refuse_authorization(headers, kind)
         if kind == "client_credentials":
             return self._client_credentials(values, place)
         if kind == "token_exchange":
             return self._token_exchange(values, place)
         return Credentials(kind=cast("CredentialKind", kind))
+
+    def _refuse_authorization(self, headers: tuple[tuple[str, str], ...], kind: str) -> None:
+        if any(name.lower() == "authorization" for name, _ in headers):
+            self._place.inside("headers").wrong(
+                f"Authorization does not fit credentials of kind {kind}; remove one of them"
+            )
 
     def _client_credentials(self, values: Values, place: Place) -> Credentials:
         return Credentials(
