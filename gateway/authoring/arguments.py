@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.mistakes import classes_in
@@ -245,21 +246,23 @@ def _refuse_misfit_defaults(name: str, model: type[BaseModel], parameters: list[
     defaults = {each.name: each.default for each in parameters if isinstance(each.default, _PLAIN)}
     if not defaults:
         return
-    try:
-        model.__pydantic_validator__.validate_python(defaults)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-    except Exception:  # noqa: BLE001 - the author's validators may raise anything
-        return
-    else:
-        return
-    for problem in problems:
+    for problem in _misfits(model, defaults):
         parameter = str(problem["loc"][0]) if problem["loc"] else ""
         if parameter in defaults and problem["type"].endswith(_MISFITS):
             raise AuthoringError(
                 f"{name}: the default {defaults[parameter]!r} of the parameter {parameter!r} does not fit its "
                 f"annotation: {problem['msg']}"
             )
+
+
+def _misfits(model: type[BaseModel], values: Mapping[str, Any]) -> list[ErrorDetails]:
+    try:
+        model.__pydantic_validator__.validate_python(values)
+    except ValidationError as error:
+        return error.errors(include_url=False, include_input=False, include_context=False)
+    except Exception:  # noqa: BLE001 - the author's validators may raise anything
+        return []
+    return []
 
 
 def _described(annotation: Any) -> Any:

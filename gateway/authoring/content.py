@@ -145,17 +145,21 @@ def tool_result(value: object) -> dict[str, Any]:
     if isinstance(value, str):
         return {"content": [{"type": "text", "text": json_value(value, "the result")}], "isError": False}
     if isinstance(value, ToolResult):
-        result: dict[str, Any] = {"content": json_value(value.content, "the content"), "isError": value.is_error}
-        if value.structured is not None:
-            result["structuredContent"] = _structured(value.structured)
-        if value.meta is not None:
-            result["_meta"] = written_value(value.meta, "the result's meta")
-        return result
+        return _spelled_out(value)
     if (isinstance(value, (BaseModel, Mapping)) and not isinstance(value, Content)) or is_dataclass(value):
         structured = _structured(value)
         return {"content": [_json_block(structured)], "structuredContent": structured, "isError": False}
     blocks = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
     return {"content": [content_block(item) for item in blocks], "isError": False}
+
+
+def _spelled_out(value: ToolResult) -> dict[str, Any]:
+    result: dict[str, Any] = {"content": json_value(value.content, "the content"), "isError": value.is_error}
+    if value.structured is not None:
+        result["structuredContent"] = _structured(value.structured)
+    if value.meta is not None:
+        result["_meta"] = written_value(value.meta, "the result's meta")
+    return result
 
 
 def content_block(item: object) -> dict[str, Any]:
@@ -217,22 +221,28 @@ def resource_contents(value: object, uri: str, mime_type: str | None) -> list[di
     Raises:
         AuthoringError: the value has another type, or is an empty list, which clients read as "no such resource".
     """
-    if isinstance(value, ResourceContents):
-        value = [value]
-    if isinstance(value, str):
-        value = [resource_text(uri, value, mime_type or "text/plain")]
-    elif isinstance(value, bytes):
-        value = [resource_blob(uri, value, mime_type or "application/octet-stream")]
-    elif isinstance(value, (BaseModel, Mapping)):
-        told = msgspec.json.encode(_structured(value)).decode()
-        value = [resource_text(uri, told, mime_type or "application/json")]
-    if not isinstance(value, (list, tuple)) or not value:
+    parts = _contents(value, uri, mime_type)
+    if not isinstance(parts, (list, tuple)) or not parts:
         raise AuthoringError(f"a resource must return text, bytes, JSON or a list of contents, not {value!r}")
-    if not all(isinstance(part, ResourceContents) for part in value):
+    if not all(isinstance(part, ResourceContents) for part in parts):
         raise AuthoringError(
             "a list returned by a resource must hold items made by content.resource_text or content.resource_blob"
         )
-    return [{name: json_value(item, f"the contents' {name}") for name, item in part.items()} for part in value]
+    return [{name: json_value(item, f"the contents' {name}") for name, item in part.items()} for part in parts]
+
+
+def _contents(value: object, uri: str, mime_type: str | None) -> object:
+    """Return a value that stands for one item as a list of it, and other values as they are."""
+    if isinstance(value, ResourceContents):
+        return [value]
+    if isinstance(value, str):
+        return [resource_text(uri, value, mime_type or "text/plain")]
+    if isinstance(value, bytes):
+        return [resource_blob(uri, value, mime_type or "application/octet-stream")]
+    if isinstance(value, (BaseModel, Mapping)):
+        written = msgspec.json.encode(_structured(value)).decode()
+        return [resource_text(uri, written, mime_type or "application/json")]
+    return value
 
 
 def _base64(data: bytes) -> str:

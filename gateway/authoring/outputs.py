@@ -108,14 +108,10 @@ def output_of(annotation: Any, owner: str) -> Output | None:
     Raises:
         AuthoringError: the type has no JSON form. The message names type, owner and way out.
     """
-    parts = typing.get_args(annotation) if typing.get_origin(annotation) in UNIONS else (annotation,)
-    promised = tuple(part for part in parts if _bare(part) not in _SAY_NOTHING)
-    if len(promised) < len(parts) and any(_bare(part) in _ANYTHING for part in parts):
+    promised = _promised(annotation)
+    if promised is _NO_PROMISE:
         return None
-    if all(_bare(part) in _TEXT for part in promised) or any(kind in _BLOCKS for kind in classes_in(annotation)):
-        return None
-    if len(promised) < len(parts):
-        annotation = typing.Union[promised]  # noqa: UP007 - of a tuple
+    annotation = promised
     try:
         return Output(annotation)
     except UNSERVABLE as error:
@@ -123,6 +119,21 @@ def output_of(annotation: Any, owner: str) -> Output | None:
     except ValueError as error:  # the author's own part of the schema, or a pattern
         problem = str(error).splitlines()[0]
         raise AuthoringError(f"the return type of {owner} has no valid JSON Schema: {problem}") from None
+
+
+_NO_PROMISE: Final = object()
+
+
+def _promised(annotation: Any) -> Any:
+    """Return the part of a return annotation that clients see, `_NO_PROMISE` if it is no structured content."""
+    parts = typing.get_args(annotation) if typing.get_origin(annotation) in UNIONS else (annotation,)
+    promised = tuple(part for part in parts if _bare(part) not in _SAY_NOTHING)
+    is_less = len(promised) < len(parts)
+    if is_less and any(_bare(part) in _ANYTHING for part in parts):
+        return _NO_PROMISE
+    if all(_bare(part) in _TEXT for part in promised) or any(kind in _BLOCKS for kind in classes_in(annotation)):
+        return _NO_PROMISE
+    return typing.Union[promised] if is_less else annotation  # noqa: UP007 - of a tuple
 
 
 def _blocks(value: object, written: Any) -> list[dict[str, Any]]:

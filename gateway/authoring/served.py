@@ -94,10 +94,7 @@ class Served(Generic[P, R_co]):
     ) -> None:
         refuse_unservable(function, self.KIND)
         self.name = getattr(function, "__name__", "") if name is None else name
-        if type(version) is not int or version < 1:
-            raise AuthoringError(f"{self} has version {version!r}; use 1, 2, 3, …")
-        if state_ttl_seconds is not None and not state_ttl_seconds > 0:
-            raise AuthoringError(f"{self} has state_ttl_seconds={state_ttl_seconds!r}; use a number greater than 0")
+        self._check_options(version, state_ttl_seconds)
         self.version = version
         self.title = title
         self.description = inspect.getdoc(function) or "" if description is None else description
@@ -116,6 +113,12 @@ class Served(Generic[P, R_co]):
         self._arguments = self._read_signature(function)
         # Without the function's attributes: one named `version` would become the tool's version.
         functools.update_wrapper(self, function, updated=())
+
+    def _check_options(self, version: int, state_ttl_seconds: float | None) -> None:
+        if type(version) is not int or version < 1:
+            raise AuthoringError(f"{self} has version {version!r}; use 1, 2, 3, …")
+        if state_ttl_seconds is not None and not state_ttl_seconds > 0:
+            raise AuthoringError(f"{self} has state_ttl_seconds={state_ttl_seconds!r}; use a number greater than 0")
 
     def _read_signature(self, function: Callable[P, R_co]) -> Arguments:
         return Arguments(function)

@@ -109,19 +109,24 @@ class Tool(Served[P, R_co]):
         return self.task != "forbidden" and self.start == "task"
 
     def _check_task_options(self) -> None:
-        for option, given, choices in (("task", self.task, TaskSupport), ("start", self.start, TaskStart)):
-            if given not in get_args(choices):
-                allowed = ", ".join(repr(choice) for choice in get_args(choices))
-                raise AuthoringError(f"{self} has {option}={given!r}; use one of {allowed}")
+        self._check_choice("task", self.task, get_args(TaskSupport))
+        self._check_choice("start", self.start, get_args(TaskStart))
         if self.task == "forbidden" and self.start == "call":
             raise AuthoringError(f"{self} has start='call' but never becomes a task; set task='optional'")
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise AuthoringError(f"{self} has max_attempts={self.max_attempts!r}; use 1, 2, 3, …")
-        for option, flag in (("single_use", self.single_use), ("streams", self.streams)):
-            if type(flag) is not bool:
-                raise AuthoringError(f"{self} has {option}={flag!r}; use True or False")
+        self._check_flag("single_use", self.single_use)
+        self._check_flag("streams", self.streams)
         if self.streams and self.task == "forbidden":
             raise AuthoringError(f"{self} has streams=True, but only tasks can stream; set task='optional'")
+
+    def _check_choice(self, option: str, given: str, choices: tuple[str, ...]) -> None:
+        if given not in choices:
+            raise AuthoringError(f"{self} has {option}={given!r}; use one of {', '.join(map(repr, choices))}")
+
+    def _check_flag(self, option: str, given: object) -> None:
+        if type(given) is not bool:
+            raise AuthoringError(f"{self} has {option}={given!r}; use True or False")
 
     def result(self, value: Any, _target: str) -> dict[str, Any]:
         """Return the fields of a `CallToolResult` (MCP "Tools", Tool Result)."""
@@ -134,7 +139,12 @@ class Tool(Served[P, R_co]):
             result = tool_result(value)
         except AuthoringError as error:
             raise AuthoringError(f"{self}: {error}") from error.__cause__
-        if self.output_schema is not None and "structuredContent" not in result:
+        if self.output_schema is not None:
+            self._check_structured(result)
+        return result
+
+    def _check_structured(self, result: Mapping[str, Any]) -> None:
+        if "structuredContent" not in result:
             raise AuthoringError(f"{self} has an output schema but returned no structured value")
         if self._output is not None:
             self._output.check(result["structuredContent"], self)
@@ -142,7 +152,6 @@ class Tool(Served[P, R_co]):
             problem = self._output_validator.problem(result["structuredContent"])
             if problem is not None:
                 raise AuthoringError(f"{self} returned a value that its output schema does not allow: {problem}")
-        return result
 
     def catalogue_entry(self) -> dict[str, Any]:
         """Return the tool's entry in `tools/list` (MCP "Tools", Tool)."""

@@ -14,6 +14,7 @@ The author's code receives decoded values, so a URI that could mislead it does n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -60,14 +61,11 @@ class UriTemplate:
         rests = [index for index, (plus, _) in enumerate(variables) if plus]
         if not variables:
             raise _wrong(text, "it has no {variable}")
-        if not all(_LITERAL.fullmatch(literal) for literal in literals):
-            raise _wrong(text, "text outside {…} must be valid in a URI; percent-encode everything else")
         if len(set(names)) != len(names):
             raise _wrong(text, "each variable can occur only once")
-        if not all(literals[1:-1]):
-            raise _wrong(text, "put text between two variables; otherwise nothing shows where one ends")
         if len(rests) > 1:
             raise _wrong(text, "only one variable can be written {+name}; otherwise nothing shows where one ends")
+        _check_literals(text, literals)
         self.text = text
         self.variables = names
         self._literals = tuple(literals)
@@ -114,6 +112,13 @@ class UriTemplate:
             after.append(uri[found + len(literal) : end])
             end = found
         return [*before, uri[start:end], *reversed(after)] if start < end else None
+
+
+def _check_literals(text: str, literals: Sequence[str]) -> None:
+    if not all(_LITERAL.fullmatch(literal) for literal in literals):
+        raise _wrong(text, "text outside {…} must be valid in a URI; percent-encode everything else")
+    if not all(literals[1:-1]):
+        raise _wrong(text, "put text between two variables; otherwise nothing shows where one ends")
 
 
 def _variable(text: str, expression: str) -> tuple[str, str]:

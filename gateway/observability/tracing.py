@@ -193,10 +193,10 @@ class _Request:
         if version in _VERSIONS and version is not None:
             self._attributes["mcp.protocol.version"] = version
         meta = message.params.get("_meta")
-        told = _extracted(meta if isinstance(meta, dict) else {})
-        carried = _extracted({name: headers.get(name.encode()) for name in ("traceparent", "tracestate")})
-        self._client = told or carried
-        self._links = [carried] if told is not None and carried is not None else []
+        inside = _extracted(meta if isinstance(meta, dict) else {})
+        outside = _extracted({name: headers.get(name.encode()) for name in ("traceparent", "tracestate")})
+        self._client = inside or outside
+        self._links = [] if inside is None or outside is None else [outside]
         if message.params.get("requestState") is None:
             self._begin(self._client, self._links)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -40,16 +40,20 @@ def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Map
     mounted = Mounted(app, prefix, read, health=health, metrics=metrics)
     below = {*(HEALTH_PATHS if health else ()), *({METRICS_PATH} if metrics else ())}
     wanted = [("POST", prefix + ENDPOINT_PATH), *(("GET", prefix + path) for path in sorted(below))]
-    for method, path in (*wanted, *(("GET", path) for path in sorted(mounted.metadata_paths))):
+    _refuse_taken(app, prefix, [*wanted, *(("GET", path) for path in sorted(mounted.metadata_paths))])
+    app.mount(prefix, mounted)
+    # Clients look for the metadata at the root, followed by the path of the endpoint (RFC 9728 section 3.1).
+    app.router.routes.extend(Endpoint(path, mounted) for path in sorted(mounted.metadata_paths))
+    app.router.lifespan_context = mounted.lifespan
+
+
+def _refuse_taken(app: FastAPI, prefix: str, wanted: Iterable[tuple[str, str]]) -> None:
+    for method, path in wanted:
         if any(_serves(route, method, path) for route in app.routes):
             raise ConfigurationError(
                 f"cannot mount at {prefix!r}: another route of the application serves {path}; use another path, or "
                 "mount the gateway before that route is added"
             )
-    app.mount(prefix, mounted)
-    # Clients look for the metadata at the root, followed by the path of the endpoint (RFC 9728 section 3.1).
-    app.router.routes.extend(Endpoint(path, mounted) for path in sorted(mounted.metadata_paths))
-    app.router.lifespan_context = mounted.lifespan
 
 
 def _serves(route: BaseRoute, method: str, path: str) -> bool:

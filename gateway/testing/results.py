@@ -111,13 +111,15 @@ class Run(Generic[T]):
             ran = [key if times == 1 else f"{key} ×{times}" for key, times in self.steps.items()]
             parts.append(f"ran {_names(ran)}")
         faults = [f"leg {leg.number} {leg.ended}" for leg in self.history if leg.ended in ("crashed", "lost")]
-        parts.extend(faults)
+        return f"<Run: {'; '.join([*parts, *faults, *self._shown_end()])}>"
+
+    def _shown_end(self) -> list[str]:
         if self.unanswered:
-            parts.append(f"no answer to {_names(self.unanswered)}")
-        elif self.result:
-            shown = repr(self.value)
-            parts.append(f"returned {shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + '…'}")
-        return f"<Run: {'; '.join(parts)}>"
+            return [f"no answer to {_names(self.unanswered)}"]
+        if not self.result:
+            return []
+        shown = repr(self.value)
+        return [f"returned {shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + '…'}"]
 
 
 def _names(keys: Iterable[str]) -> str:

@@ -245,17 +245,10 @@ class Catalogue:
             return
         self._pages_key_id = earlier._pages_key_id
         for (name, (at, place), has_tasks), page in earlier._pages.items():
-            listed = self._lists[name]
-            first = listed.position(page.read[0].part) if page.read else None
-            if first is None or listed.is_private != earlier._lists[name].is_private:
-                continue
-            if listed.has_task_only != earlier._lists[name].has_task_only:
-                continue
-            end = first + len(page.read)
-            same = listed.parts[first:end] == page.read and (not page.is_last or end == len(listed.parts))
-            # A cursor also has the position of its part.
-            if same and first == at:
-                self._pages[name, (first, place), has_tasks] = page
+            listed, before = self._lists[name], earlier._lists[name]
+            is_like_before = (listed.is_private, listed.has_task_only) == (before.is_private, before.has_task_only)
+            if is_like_before and listed.still_has(page, at):  # a cursor also has the position of its part
+                self._pages[name, (at, place), has_tasks] = page
 
     def changed_lists(self, newer: Catalogue) -> list[str]:
         """Return the lists that differ in another catalogue, by their names in `subscriptions/listen`."""
@@ -332,6 +325,13 @@ class _List:
     def position(self, part: str) -> int | None:
         """Return the position of a part, None if it has gone."""
         return self._positions.get(part)
+
+    def still_has(self, page: _Page, at: int) -> bool:
+        """Return whether the parts of a page that begins at a part are the same and at the same positions here."""
+        if not page.read or self.position(page.read[0].part) != at:
+            return False
+        end = at + len(page.read)
+        return self.parts[at:end] == page.read and (not page.is_last or end == len(self.parts))
 
     def places(self, start: _Start) -> Iterator[_Start]:
         """Yield the places of all entries from the start on."""

@@ -160,13 +160,17 @@ def _remembered(form: Form) -> Form:
 def _form_of_choices(given: list[Any]) -> Form:
     several = len(given) == 1 and isinstance(given[0], list)
     pairs = [(choice, "") if isinstance(choice, str) else choice for choice in (given[0] if several else given)]
-    if not pairs or not all(_is_pair(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
+    if not _are_different_pairs(pairs):
         numbers = [choice for choice in given if type(choice) is int]
         instead = f"; for numbers, use Literal{numbers}" if given and numbers == given else ""
         raise AuthoringError(
             f"a list of choices needs different texts, or pairs of a text and a title, at least one{instead}"
         )
     return _form_of_pairs(tuple(pairs), several=several)
+
+
+def _are_different_pairs(given: list[Any]) -> bool:
+    return bool(given) and all(map(_is_pair, given)) and len(dict(given)) == len(given)
 
 
 def _is_pair(given: Any) -> bool:

@@ -119,14 +119,19 @@ def _texts(content: Mapping[str, Any], fields: Mapping[str, Any]) -> list[str] |
         elif isinstance(value, list):
             waiting += value
         elif isinstance(value, str | int | float):
-            written = [str(value)]
-            if isinstance(value, float) and value.is_integer():
-                written.append(str(int(value)))
+            written = _written(value)
             texts += [text for text in (text.strip().casefold() for text in written) if text]
             left -= sum(map(len, written)) + 1
             if left < 0:
                 return None
     return texts
+
+
+def _written(value: str | float) -> list[str]:
+    """Return a text, or how people may write a number."""
+    if isinstance(value, float) and value.is_integer():
+        return [str(value), str(int(value))]
+    return [str(value)]
 
 
 def _printable(reason: str) -> str:

@@ -159,17 +159,20 @@ class _Field:
         item = self._inlined(flat.get("items", {}))
         if "enum" in item and item.get("type") != "boolean":
             self._offer_one(item)
-        titled = item.get("anyOf") or item.get("oneOf")
-        if _are_titled(titled):
-            flat["items"] = {"anyOf": titled}
-        elif "enum" in item and item["type"] == "string":
-            flat["items"] = {"type": "string", "enum": item["enum"]}
-        else:
-            self._refuse("a list in a form must offer text choices", "use list[Literal[…]] or a list of an enum")
+        flat["items"] = self._offered(item)
         if "description" in item:
             flat.setdefault("description", item["description"])
         if self.texts and "default" in flat:
             flat["default"] = [as_text(value) for value in flat["default"]]
+
+    def _offered(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the choices of a list in the form that the protocol has for them."""
+        titled = item.get("anyOf") or item.get("oneOf")
+        if _are_titled(titled):
+            return {"anyOf": titled}
+        if "enum" not in item or item["type"] != "string":
+            self._refuse("a list in a form must offer text choices", "use list[Literal[…]] or a list of an enum")
+        return {"type": "string", "enum": item["enum"]}
 
     def _check(self, flat: Mapping[str, Any]) -> None:
         """Refuse what the protocol does not allow in a form."""

@@ -24,8 +24,7 @@ def readable(annotation: Any, within: frozenset[Any] = frozenset()) -> Any:
     if _PYDANTIC_READS_THEM:
         return annotation
     if typing_extensions.is_typeddict(annotation):
-        is_stdlib = type(annotation).__module__ == "typing"
-        return _rebuilt(annotation, within | {annotation}) if is_stdlib and annotation not in within else annotation
+        return annotation if _stays(annotation, within) else _rebuilt(annotation, within | {annotation})
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return Annotated[(readable(parts[0], within), *parts[1:])]
@@ -35,6 +34,10 @@ def readable(annotation: Any, within: frozenset[Any] = frozenset()) -> Any:
     if all(new is old for new, old in zip(replaced, parts, strict=True)):
         return annotation
     return typing.Union[replaced] if origin in _UNIONS else cast("Any", origin)[replaced]  # noqa: UP007 - of a tuple
+
+
+def _stays(kind: Any, within: frozenset[Any]) -> bool:
+    return type(kind).__module__ != "typing" or kind in within
 
 
 def _rebuilt(kind: Any, within: frozenset[Any]) -> Any:

@@ -136,6 +136,18 @@ async def discover(upstream: str, ask: Ask) -> Discovered:
         UpstreamFailure: there is no answer, or it makes no sense.
         UpstreamError: the upstream refuses for another reason.
     """
+    result = await _discovered(upstream, ask)
+    meta = result.get("_meta")
+    server = meta.get(META_SERVER_INFO) if isinstance(meta, dict) else None
+    capabilities, instructions = result.get("capabilities"), result.get("instructions")
+    return Discovered(
+        capabilities=capabilities if isinstance(capabilities, dict) else {},
+        instructions=clean_text(instructions[:_MAX_INSTRUCTIONS_CHARACTERS]) if isinstance(instructions, str) else "",
+        server=server if isinstance(server, dict) else {},
+    )
+
+
+async def _discovered(upstream: str, ask: Ask) -> Mapping[str, Any]:
     try:
         result = await ask("server/discover", {})
     except UpstreamError as error:
@@ -149,14 +161,7 @@ async def discover(upstream: str, ask: Ask) -> Discovered:
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or RELEASED not in versions:
         raise NeedsSession(upstream, "server/discover does not name 2026-07-28")
-    meta = result.get("_meta")
-    server = meta.get(META_SERVER_INFO) if isinstance(meta, dict) else None
-    capabilities, instructions = result.get("capabilities"), result.get("instructions")
-    return Discovered(
-        capabilities=capabilities if isinstance(capabilities, dict) else {},
-        instructions=clean_text(instructions[:_MAX_INSTRUCTIONS_CHARACTERS]) if isinstance(instructions, str) else "",
-        server=server if isinstance(server, dict) else {},
-    )
+    return result
 
 
 _OLDER_CODES: Final = frozenset({METHOD_NOT_FOUND, -32022, -32600, -32000})
