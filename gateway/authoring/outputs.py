@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Never, NoReturn
 
 import jsonschema_rs
@@ -131,9 +132,13 @@ def _promised(annotation: Any) -> Any:
     is_less = len(promised) < len(parts)
     if is_less and any(_bare(part) in _ANYTHING for part in parts):
         return _NO_PROMISE
-    if all(_bare(part) in _TEXT for part in promised) or any(kind in _BLOCKS for kind in classes_in(annotation)):
+    if _are_text(promised) or not _BLOCKS.isdisjoint(classes_in(annotation)):
         return _NO_PROMISE
     return typing.Union[promised] if is_less else annotation  # noqa: UP007 - of a tuple
+
+
+def _are_text(annotations: Iterable[Any]) -> bool:
+    return all(_bare(annotation) in _TEXT for annotation in annotations)
 
 
 def _blocks(value: object, written: Any) -> list[dict[str, Any]]:

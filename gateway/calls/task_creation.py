@@ -162,13 +162,9 @@ class TaskCalls:
             raise ArgumentsTooLarge(size, limit)
         owner = await self._store.owner(principal)
         same = b"" if repetition is None else arguments_digest(repetition.same)
-        if repetition is not None and repetition.continues:
-            entropy = derived_id(journal.seed, owner.encode() + same)
-        else:
-            entropy = self._random_bytes(TASK_ID_BYTES)
         new = NewTask(
             owner=owner,
-            task_id=order.task_id or "t_" + base64url.encode(entropy),
+            task_id=order.task_id or self._task_id(journal, owner.encode() + same, repetition),
             tool=tool.name,
             tool_version=tool.version,
             form=order.form,
@@ -192,6 +188,12 @@ class TaskCalls:
             if order.task_id is not None:
                 raise
             raise InvalidParams("This request became a task that was deleted. Call again to start over") from None
+
+    def _task_id(self, journal: Journal, order: bytes, repetition: Repetition | None) -> str:
+        """Return a new id, which is the same for a repeated order that continues a call."""
+        continues = repetition is not None and repetition.continues
+        entropy = derived_id(journal.seed, order) if continues else self._random_bytes(TASK_ID_BYTES)
+        return "t_" + base64url.encode(entropy)
 
     def _retention_ms(self, order: TaskOrder) -> int:
         wanted = self._limits.ttl_ms if order.retention_ms is None else order.retention_ms

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from gateway.auth import inspect_exchange, inspect_provider
 from gateway.auth.fetch import FetchFailed
@@ -227,14 +227,18 @@ def _describe_tools(settings: Settings) -> list[str]:
             f"GATEWAY_TOOLS: no tool, prompt or resource in {', '.join(settings.tools)}; name the modules that define "
             "yours"
         )
-    counts = {kind: sum(entry["kind"] == kind for entry in entries) for kind in ("tool", "prompt", "resource")}
     identity = identity_of(settings, registry.introduction)
-    notes = [", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)]
-    notes.append(f"served as {identity.summary}")
+    notes = [_counted(entries), f"served as {identity.summary}"]
     refused = ", ".join(tool.name for tool in registry.tools.values() if not tool.has_portable_name)
     if refused:
         notes.append(f"some clients refuse the tool name {refused}: use 1 to 64 of A-Z a-z 0-9 _ -")
     return notes
+
+
+def _counted(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words how many tools, prompts and resources there are."""
+    counts = {kind: sum(entry["kind"] == kind for entry in entries) for kind in ("tool", "prompt", "resource")}
+    return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)
 
 
 async def _connect(settings: Settings, findings: Mapping[str, Finding]) -> None:

@@ -32,12 +32,16 @@ class Console:
         self._out = _descriptor(sys.stdout if out is None else out)
         error = _descriptor(sys.stderr if err is None else err)
         writer = None if self._out is None else LineWriter(self._out)
-        # If both streams are the same terminal or file, one thread keeps their lines in order.
-        shared = writer is not None and error is not None and os.path.sameopenfile(self._out or 0, error)
-        self._copier = writer if shared else None if error is None else LineWriter(error)
+        self._copier = None if error is None else self._writer_to(error, writer)
         self._writers = [entry for entry in {writer, self._copier} if entry is not None]
         self._words = None if writer is None else Lines(writer)
         self._copies = None if self._copier is None else Lines(self._copier, share=_COPIES_SHARE)
+
+    def _writer_to(self, error: int, writer: LineWriter | None) -> LineWriter:
+        """Return one writer for both streams if they are the same terminal or file, so that lines stay in order."""
+        if writer is not None and self._out is not None and os.path.sameopenfile(self._out, error):
+            return writer
+        return LineWriter(error)
 
     def say(self, text: str) -> None:
         """Print one line for people. Never waits and never fails."""

@@ -77,10 +77,8 @@ def run(
         ConfigurationError: settings are wrong, a tool file is missing, or the port is taken.
     """
     given = dict(os.environ if environ is None else environ)
-    if tools is not None:
-        given["GATEWAY_TOOLS"] = tools
-    if upstreams is not None:
-        given["GATEWAY_UPSTREAMS"] = upstreams
+    options_given = {"GATEWAY_TOOLS": tools, "GATEWAY_UPSTREAMS": upstreams}
+    given |= {name: value for name, value in options_given.items() if value is not None}
     filled, made = fill_environment(given)
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
@@ -148,6 +146,17 @@ def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> S
 WAYS_TO_VERIFY = ("GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE", "GATEWAY_JWKS_URL", "GATEWAY_JWKS_FILE")
 
 
+_DEFAULTS: Final = {
+    "GATEWAY_CONNECTION_CLOSE": "on",
+    "GATEWAY_STRICT_ASKS": "on",
+    "GATEWAY_SHOW_ERRORS": "on",
+    "GATEWAY_PLAYGROUND": "dev",
+    "GATEWAY_TASK_LEASE_SECONDS": "5",
+    "GATEWAY_DRAIN_NOTICE_SECONDS": "0",
+}
+"""The settings that differ while tools are being written."""
+
+
 def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Add the settings that a first try should not have to make.
 
@@ -161,28 +170,26 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
         filled[name] = value
         made.append(words)
 
-    if not filled.get("GATEWAY_SEAL_KEYS") and not filled.get("GATEWAY_SEAL_KEYS_FILE"):
+    def is_set(*names: str) -> bool:
+        return any(filled.get(name) for name in names)
+
+    if not is_set("GATEWAY_SEAL_KEYS", "GATEWAY_SEAL_KEYS_FILE"):
         make("GATEWAY_SEAL_KEYS", generate_entry(secrets.token_bytes), "a seal key")
-        if (filled.get("GATEWAY_REDIS_URL") or filled.get("GATEWAY_REDIS_URL_FILE")) and not filled.get(
-            "GATEWAY_AUDIENCE"
-        ):
+        if is_set("GATEWAY_REDIS_URL", "GATEWAY_REDIS_URL_FILE") and not is_set("GATEWAY_AUDIENCE"):
             # A new audience keeps this run apart from what earlier runs stored under other keys. Bearer tokens are
             # still for `dev`.
             audience = f"{AUDIENCE}-{secrets.token_hex(4)}"
             make("GATEWAY_AUDIENCE", audience, f"GATEWAY_AUDIENCE={audience}")
             filled["GATEWAY_JWT_AUDIENCE"] = filled.get("GATEWAY_JWT_AUDIENCE") or AUDIENCE
-    if not filled.get("GATEWAY_AUDIENCE"):
+    if not is_set("GATEWAY_AUDIENCE"):
         make("GATEWAY_AUDIENCE", AUDIENCE, f"GATEWAY_AUDIENCE={AUDIENCE}")
-    if not filled.get("GATEWAY_TOOLS") and not filled.get("GATEWAY_UPSTREAMS"):
+    if not is_set("GATEWAY_TOOLS", "GATEWAY_UPSTREAMS"):
         make("GATEWAY_TOOLS", DEMO_TOOLS, f"GATEWAY_TOOLS={DEMO_TOOLS}")
     # A user who sets a way to verify tokens wants authentication.
-    if not any(filled.get(name) for name in ("GATEWAY_AUTH", *WAYS_TO_VERIFY)):
+    if not is_set("GATEWAY_AUTH", *WAYS_TO_VERIFY):
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
-    for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS", "GATEWAY_SHOW_ERRORS"):
-        filled[name] = filled.get(name) or "on"
-    filled["GATEWAY_PLAYGROUND"] = filled.get("GATEWAY_PLAYGROUND") or "dev"
-    filled["GATEWAY_TASK_LEASE_SECONDS"] = filled.get("GATEWAY_TASK_LEASE_SECONDS") or "5"
-    filled["GATEWAY_DRAIN_NOTICE_SECONDS"] = filled.get("GATEWAY_DRAIN_NOTICE_SECONDS") or "0"
+    for name, value in _DEFAULTS.items():
+        filled[name] = filled.get(name) or value
     filled["PYTHONUNBUFFERED"] = "1"
     pin_own_code(filled)
     return filled, made

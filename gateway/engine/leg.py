@@ -328,15 +328,7 @@ class Leg:
         except AuthoringError as error:
             raise self.broken(error) from None
         value = await self._run_step(key, function, args)
-        where = f"the result of step {key!r}"
-        restored: Any = None
-        try:
-            if recorder is None:
-                recorded = json_value(value, where, _ANNOTATE)
-            else:
-                recorded, restored = recorder.record(value, where)
-        except AuthoringError as error:
-            raise self.broken(error) from None
+        recorded, restored = self._record(value, f"the result of step {key!r}", recorder)
         # The result is recorded even if another part of the function has ended the leg by now.
         self.journal.steps[key] = recorded
         self._progressed = True
@@ -344,6 +336,13 @@ class Leg:
             await self._kept(self._keeper.keep_step(key, recorded))
         self.check_running()
         return copy_json(recorded) if recorder is None else restored
+
+    def _record(self, value: Any, where: str, recorder: Recorder | None) -> tuple[Json, Any]:
+        """Return the JSON of a value, and what a recorder restores from it."""
+        try:
+            return (json_value(value, where, _ANNOTATE), None) if recorder is None else recorder.record(value, where)
+        except AuthoringError as error:
+            raise self.broken(error) from None
 
     def _restored(self, recorder: Recorder, recorded: Json, what: str, fix: str) -> Any:
         """Return a recorded value, which an earlier release of the tool may have recorded."""

@@ -100,16 +100,14 @@ def _without_annotations(schema: Any) -> Any:
         return [_without_annotations(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    bare: dict[str, Any] = {}
-    for keyword, value in schema.items():
-        if keyword in _ANNOTATIONS:
-            continue
-        if keyword == "required" and isinstance(value, list):
-            bare[keyword] = sorted(value, key=str)
-        elif keyword in _DATA:
-            bare[keyword] = value
-        elif keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
-            bare[keyword] = {name: _without_annotations(sub) for name, sub in value.items()}
-        else:
-            bare[keyword] = _without_annotations(value)
-    return bare
+    return {keyword: _bare(keyword, value) for keyword, value in schema.items() if keyword not in _ANNOTATIONS}
+
+
+def _bare(keyword: str, value: Any) -> Any:
+    if keyword == "required" and isinstance(value, list):
+        return sorted(value, key=str)
+    if keyword in _DATA:
+        return value
+    if keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
+        return {name: _without_annotations(schema) for name, schema in value.items()}
+    return _without_annotations(value)

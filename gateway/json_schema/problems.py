@@ -166,16 +166,22 @@ class _Search:
 
 def _plain_problem(schema: Mapping[str, Any], value: Any, show: Show) -> str | None:
     """Return the problem that one schema has with a value itself, ignoring its parts."""
-    wanted = schema.get("type")
-    types = [wanted] if isinstance(wanted, str) else _list(wanted)
-    if types and not any(_is_type(value, name) for name in types):
-        return f"{show(value)} is not of type {_cut(', '.join(repr(name) for name in types))}"
+    problem = _type_problem(schema.get("type"), value, show)
+    if problem is not None:
+        return problem
     if "const" in schema and value != schema["const"]:
         return f"{_shown(schema['const'])} was expected"
     choices = schema.get("enum")
     if isinstance(choices, list) and len(choices) <= MOST_STEPS and value not in choices:
         return f"{show(value)} is not one of {_shown(choices) if show is _shown else 'the choices'}"
     return _limit_problem(schema, value, show)
+
+
+def _type_problem(wanted: Any, value: Any, show: Show) -> str | None:
+    types = [wanted] if isinstance(wanted, str) else _list(wanted)
+    if not types or any(_is_type(value, name) for name in types):
+        return None
+    return f"{show(value)} is not of type {_cut(', '.join(repr(name) for name in types))}"
 
 
 def _limit_problem(schema: Mapping[str, Any], value: Any, show: Show) -> str | None:

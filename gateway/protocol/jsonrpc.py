@@ -50,6 +50,9 @@ class Response(msgspec.Struct, frozen=True):
 Message: TypeAlias = Request | Notification | Response
 
 
+_NO_BATCHES: Final = "Batches are not supported: send one JSON-RPC message per HTTP request"
+
+
 def parse_message(value: Any) -> Message:
     """Return the request, notification or response in a decoded body.
 
@@ -57,9 +60,8 @@ def parse_message(value: Any) -> Message:
         InvalidRequest: the body is not a message; the error says why. Answer with the id `request_id_of(value)`.
     """
     if type(value) is not dict:
-        if type(value) is list:
-            raise InvalidRequest("Batches are not supported: send one JSON-RPC message per HTTP request")
-        raise InvalidRequest("The body must be a JSON object")
+        is_batch = type(value) is list
+        raise InvalidRequest(_NO_BATCHES if is_batch else "The body must be a JSON object")
     if value.get("jsonrpc") != "2.0":
         raise InvalidRequest('"jsonrpc" must be "2.0"')
     if "method" not in value:

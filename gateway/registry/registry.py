@@ -105,10 +105,7 @@ class Registry:
         arranged = tuple(parts)
         prefixes = frozenset(part.prefix for part in arranged if part.prefix)
         for part in arranged:
-            share = Share.of(part, merged, prefixes)
-            before = earlier.get(part)
-            if before is not None and (before.hidden, before.foreign) == (share.hidden, share.foreign):
-                share = before  # catalogues then reuse what they made of it
+            share = _reused(earlier.get(part), Share.of(part, merged, prefixes))
             shares.append(share)
             for kind in KINDS:
                 merged[kind].update(share.entries(kind))
@@ -338,6 +335,13 @@ def _instructions(part: Part) -> str:
     quoted = "\n".join(f"> {line}".rstrip() for line in part.instructions.strip().splitlines())
     text = quoted.encode("utf-8", "replace")[:MAX_INSTRUCTIONS_BYTES].decode("utf-8", "ignore")
     return f"# {part.prefix}\n\n{text}" if part.prefix else text
+
+
+def _reused(before: Share | None, share: Share) -> Share:
+    """Return the earlier share if it is the same: catalogues then reuse what they made of it."""
+    if before is not None and (before.hidden, before.foreign) == (share.hidden, share.foreign):
+        return before
+    return share
 
 
 def _put(served: dict[str, ServedT], name: str, entry: ServedT) -> None:

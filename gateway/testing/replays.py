@@ -392,13 +392,7 @@ class _Replayed:
         reached = list(dict.fromkeys([*self._leg.reached, *asked]))
         expected = list(dict.fromkeys([*recorded.reached, *recorded.asked]))
         gone = [key for key in expected if key not in reached]
-        for key in gone:
-            if key in recorded.steps or key in recorded.raised:
-                yield self._difference(
-                    "step gone", key, f"step {key!r} is gone, and its recorded result is no longer used."
-                )
-            else:
-                yield self._difference("question gone", key, f"question {key!r} is gone, and would not be asked.")
+        yield from map(self._gone, gone)
         kept = [key for key in expected if key in reached]
         now = [key for key in reached if key in kept]
         if self._without_order_of_steps(now) != self._without_order_of_steps(kept):
@@ -406,6 +400,13 @@ class _Replayed:
             yield self._difference("order changed", None, f"{changed}. Keep the order.")
         if ended != recorded.ended and not gone:
             yield ends_differently
+
+    def _gone(self, key: str) -> Difference:
+        if key in self._recorded.steps or key in self._recorded.raised:
+            return self._difference(
+                "step gone", key, f"step {key!r} is gone, and its recorded result is no longer used."
+            )
+        return self._difference("question gone", key, f"question {key!r} is gone, and would not be asked.")
 
     def _without_order_of_steps(self, keys: list[str]) -> list[set[str]]:
         """Split keys at the questions. Steps between two questions may run in parallel, and in any order."""

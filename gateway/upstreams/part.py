@@ -379,36 +379,43 @@ class PartMaker:
 
     async def _read(self, kind: Kind, raw: Entries, before: KnownEntries, known: KnownEntries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
-        found, definition = _Found(), self._definition
+        found = _Found()
         for position, each in enumerate(raw):
             if position % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            entry = clean_entry(kind, definition.prefix, definition.pinned_part(kind, each))
-            if isinstance(entry, Dropped):
-                found.left_out.append(f"{entry.name!r} {entry.reason}")
-                continue
-            earlier = before.get(kind, entry.exposed)
-            if earlier is not None and earlier.raw != each:
-                earlier = None
-            judged, template = judged_of(kind, entry.own) if earlier is None else (earlier.judged, earlier.template)
-            if not self._serves(kind, judged):
-                continue
-            if oversteps(each):
-                self._telemetry.dropped(definition.name, "meta")
-            if definition.has_changed(kind, each):
-                found.changed.append(entry.own)
-                if definition.pin == "refuse":
-                    known.remove(kind, entry.exposed)  # an earlier list of a caller may have had it unchanged
-                    continue
-            if entry.exposed in found.served:
-                found.left_out.append(f"{entry.own!r} has the same name as another one")
-                continue
-            if earlier is None:
-                served = self._relayed(entry, judged, listed=True)
-                earlier = Known(each, entry.own, judged, template, served)
-            known.add(kind, entry.exposed, earlier)
-            found.served[entry.exposed] = earlier.served
+            self._take(kind, each, before, known, found)
         return found
+
+    def _take(
+        self, kind: Kind, raw: Mapping[str, Any], before: KnownEntries, known: KnownEntries, found: _Found
+    ) -> None:
+        """Clean an entry of a list, and serve it if nothing is against that."""
+        definition = self._definition
+        entry = clean_entry(kind, definition.prefix, definition.pinned_part(kind, raw))
+        if isinstance(entry, Dropped):
+            found.left_out.append(f"{entry.name!r} {entry.reason}")
+            return
+        earlier = before.get(kind, entry.exposed)
+        if earlier is not None and earlier.raw != raw:
+            earlier = None
+        judged, template = judged_of(kind, entry.own) if earlier is None else (earlier.judged, earlier.template)
+        if not self._serves(kind, judged):
+            return
+        if oversteps(raw):
+            self._telemetry.dropped(definition.name, "meta")
+        if definition.has_changed(kind, raw):
+            found.changed.append(entry.own)
+            if definition.pin == "refuse":
+                known.remove(kind, entry.exposed)  # an earlier list of a caller may have had it unchanged
+                return
+        if entry.exposed in found.served:
+            found.left_out.append(f"{entry.own!r} has the same name as another one")
+            return
+        if earlier is None:
+            served = self._relayed(entry, judged, listed=True)
+            earlier = Known(raw, entry.own, judged, template, served)
+        known.add(kind, entry.exposed, earlier)
+        found.served[entry.exposed] = earlier.served
 
     def _relayed(self, entry: Entry, judged: str | None, *, listed: bool, learn: Learn | None = None) -> Served:
         """Return the relay of an entry, whose rules are those of its own name, or of a URI's canonical form."""

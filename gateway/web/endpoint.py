@@ -220,14 +220,8 @@ class McpEndpoint:
         cors = self._origins.check(headers)
         if cors:
             exchange.add_headers(cors)
-        if scope["method"] == "OPTIONS" and cors:
-            await exchange.answer(204, self._origins.preflight(headers), b"")
-            return
         if scope["method"] != "POST":
-            refused = HttpRefusal(405, "This endpoint accepts only POST", [("allow", "POST")])
-            if scope["method"] not in SESSION_METHODS:
-                raise refused
-            await self._refuse(exchange, refused, None)
+            await self._serve_other(scope["method"], exchange, headers, is_foreign_page=bool(cors))
             return
         authorization = headers.get(b"authorization")
         caller = self._authenticator.known(authorization)
@@ -251,6 +245,16 @@ class McpEndpoint:
             await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
         else:
             await self._work(scope, exchange, headers, body, caller)
+
+    async def _serve_other(self, method: str, exchange: Exchange, headers: Headers, *, is_foreign_page: bool) -> None:
+        """Answer a request that is no POST: browsers ask first, and clients try streams and ends of sessions."""
+        if method == "OPTIONS" and is_foreign_page:
+            await exchange.answer(204, self._origins.preflight(headers), b"")
+            return
+        refused = HttpRefusal(405, "This endpoint accepts only POST", [("allow", "POST")])
+        if method not in SESSION_METHODS:
+            raise refused
+        await self._refuse(exchange, refused, None)
 
     async def _serve_large(
         self,

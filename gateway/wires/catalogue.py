@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from operator import methodcaller
 from typing import Any, Final, TypeAlias
 
@@ -176,13 +177,10 @@ class Catalogue:
         for share, entries, shared in zip(shares, found, everyone, strict=True):
             if entries is None:
                 parts.append(shared)
-                continue
-            own = share.entries(kind)
-            visible = {
-                key: each for key, each in entries.items() if key in own or (key not in taken and share.owns(kind, key))
-            }
-            taken.update(visible)
-            parts.append(_Entries(share.part.name, visible, self._entry))
+            else:
+                visible = _visible(share, kind, entries, taken)
+                taken.update(visible)
+                parts.append(_Entries(share.part.name, visible, self._entry))
         listed = _List(parts, is_private=True)
         ttl_ms = _INCOMPLETE_TTL_MS if any(entries is _MISSING for entries in found) else None
         start = _FIRST if place is None else listed.after(place)
@@ -394,6 +392,12 @@ def _entries(share: Share, kind: Kind, entry: _Entry, made: _Made) -> _Entries:
 
 _MISSING: Final[Mapping[str, Served]] = {}
 """Stands for the list of a caller that could not be fetched."""
+
+
+def _visible(share: Share, kind: Kind, entries: Mapping[str, Served], taken: AbstractSet[str]) -> dict[str, Served]:
+    """Return those entries for one caller whose names belong to the part, and to none before it."""
+    own = share.entries(kind)
+    return {key: each for key, each in entries.items() if key in own or (key not in taken and share.owns(kind, key))}
 
 
 async def _entries_of(share: Share, kind: Kind, requester: Requester) -> Mapping[str, Served] | None:

@@ -186,20 +186,24 @@ def _check_url(url: Any) -> None:
         raise Misasked("one of its questions has no URL that a user can be sent to")
 
 
+def _check_elicitation(params: Mapping[str, Any]) -> None:
+    if not isinstance(params.get("message"), str):
+        raise Misasked("one of its questions has no message")
+    mode = params.get("mode", "form")
+    if mode == "url":
+        _check_url(params.get("url"))
+    elif mode != "form":
+        raise Misasked("one of its questions has an unknown mode")
+    elif not isinstance(params.get("requestedSchema"), dict):
+        raise Misasked("one of its forms has no schema")
+
+
 def _check(method: str, params: Mapping[str, Any]) -> None:
     """Check what every client reads. Anything else in a question is for the client to judge."""
     if "task" in params:
         raise Misasked("one of its questions asks for a task of the client")
     if method == ELICIT:
-        mode = params.get("mode", "form")
-        if not isinstance(params.get("message"), str):
-            raise Misasked("one of its questions has no message")
-        if mode == "form" and not isinstance(params.get("requestedSchema"), dict):
-            raise Misasked("one of its forms has no schema")
-        if mode == "url":
-            _check_url(params.get("url"))
-        if mode not in ("form", "url"):
-            raise Misasked("one of its questions has an unknown mode")
+        _check_elicitation(params)
     elif method == SAMPLE:
         if not isinstance(params.get("messages"), list):
             raise Misasked("one of its sampling requests has no messages")

@@ -58,9 +58,9 @@ def clean_inside(value: Any) -> Any:
     if isinstance(value, list):
         return [clean_inside(item) for item in value]
     if isinstance(value, dict):
-        for name, item in value.items():
-            if _is_unclean(name) or (name == _PATTERN and isinstance(item, str) and _is_unclean(item)):
-                raise UncleanName
+        pattern = value.get(_PATTERN)
+        if any(map(_is_unclean, value)) or (isinstance(pattern, str) and _is_unclean(pattern)):
+            raise UncleanName
         return {name: clean_inside(item) for name, item in value.items()}
     return value
 

@@ -119,7 +119,7 @@ def _canonical_literals(raw: Sequence[str], expressions: Sequence[str]) -> list[
     Each expression becomes a word that every part of a URI may contain, behind the character with which it begins.
     """
     words = [f"{each[:1] if each[:1] in _BEGINNINGS else ''}zq{index}qz" for index, each in enumerate(expressions)]
-    if not all(_WITHIN.fullmatch(each) for each in expressions) or any("zq" in part.lower() for part in raw):
+    if not all(map(_WITHIN.fullmatch, expressions)) or "zq" in "\0".join(raw).lower():
         return None
     rest = canonical_listed(_joined(raw, words))
     literals = []

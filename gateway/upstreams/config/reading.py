@@ -200,20 +200,22 @@ class _Reading:
             place.inside(".".join(path)).wrong("written twice in one object; keep one of them")
         values = read_object(document, place)
         sections = [name for name in SECTIONS if name in values]
+        if len(sections) != 1 and isinstance(document, dict):
+            place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
         if len(sections) != 1:
-            if isinstance(document, dict):
-                place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
             return UpstreamFile()
         self._without_effect += [key for key in values if key not in SECTIONS]
         found = self._section(values[sections[0]], place.inside(sections[0]))
-        notes: tuple[str, ...] = ()
-        if self._without_effect:
-            notes = (f"{place.file}: keys that have no effect here: {', '.join(self._without_effect)}",)
         return UpstreamFile(
             tuple(entry for entry in found if isinstance(entry, Definition)),
             tuple(entry for entry in found if isinstance(entry, NotServed)),
-            notes,
+            self._notes(),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        if not self._without_effect:
+            return ()
+        return (f"{self._place.file}: keys that have no effect here: {', '.join(self._without_effect)}",)
 
     def _section(self, value: object, place: Place) -> list[_Entry]:
         entries = read_object(value, place)

@@ -138,17 +138,18 @@ class TaskAnswers:
             at_once: whether to send a first response immediately, to report the id of the task. Otherwise the first
                 response comes with the first segment or a question, or is the whole result if the task ends before.
         """
-        task_id, sent = task.task_id, None
+        task_id, sent, is_first = task.task_id, 0, True
         stream: TaskStream | None = None
         async with contextlib.aclosing(self._follower.views(task, incoming.caller)) as views:
             async for view in views:
                 if view is None:
-                    yield _encoded(incoming, response(gone(sent or 0), sent or 0, task_id))
+                    yield _encoded(incoming, response(gone(sent), sent, task_id))
                     return
-                if sent is None and not at_once and ttl_form.has_ended(view):
+                has_ended = ttl_form.has_ended(view)
+                if has_ended and is_first and not at_once:
                     yield _whole(incoming, view)
                     return
-                after = 0 if ttl_form.has_ended(view) else sent or 0
+                after = 0 if has_ended else sent
                 stored = await self._stored(task, incoming.caller, after)
                 if stored is None:
                     return
@@ -156,10 +157,10 @@ class TaskAnswers:
                 stream = stream or self._tasks.stream(view, incoming)
                 for message in () if segments.complete else stream.news(view):
                     yield message
-                first = sent is None and (at_once or view.phase is Phase.WAITING)
-                if segments.complete or stored or first:
-                    yield _encoded(incoming, response(segments, sent or 0, task_id))
-                    sent = segments.after + len(segments.blocks)
+                starts = is_first and (at_once or view.phase is Phase.WAITING)
+                if segments.complete or stored or starts:
+                    yield _encoded(incoming, response(segments, sent, task_id))
+                    sent, is_first = segments.after + len(segments.blocks), False
 
     async def _stored(self, task: TaskView, caller: Caller, after: int) -> Sequence[Mapping[str, Any]] | None:
         """Return the blocks emitted after a segment, once the store answers; None if the caller lost access."""
