@@ -126,7 +126,7 @@ _NO_PROMISE: Final = object()
 
 
 def _promised(annotation: Any) -> Any:
-    """Return the part of a return annotation that clients see, `_NO_PROMISE` if it is no structured content."""
+    """Return the part of a return annotation that clients see; `_NO_PROMISE` without structured content."""
     parts = typing.get_args(annotation) if typing.get_origin(annotation) in UNIONS else (annotation,)
     promised = tuple(part for part in parts if _bare(part) not in _SAY_NOTHING)
     is_less = len(promised) < len(parts)

@@ -207,16 +207,15 @@ async def call_in_session(front: Front, outcomes: Outcomes, keys: Iterator[str],
 async def next_effect(upstream: Upstream) -> None:
     """Wait for an effect of the upstream."""
     before = upstream.acted().total()
-    while upstream.acted().total() == before:
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(wait_until, lambda: upstream.acted().total() > before, "an effect")
 
 
 async def strike(site: Site, upstream: Upstream, outcomes: Outcomes, enough: asyncio.Event) -> None:
     """Kill a replica, then freeze one, in turn, until there were enough orders and faults.
 
-    Each fault comes right after an effect, so that orders have acted that are not done: after a fault all callers
-    start at once, and a fixed pause would always meet them in the same half of their work. One order at least must
-    have acted when its replica was lost; a busy machine may need more faults.
+    Each fault comes right after an effect, so that orders have acted that are not done. After a fixed pause it could
+    always meet them in the same half of their work, because a fault lets all callers start at once. One order at least
+    must have acted when its replica was lost; a busy machine may need more faults.
     """
     for number in itertools.count():
         await asyncio.sleep(KILL_SECONDS)
