@@ -9,12 +9,7 @@ from gateway.settings.hosts import is_loopback
 def check_bind(auth: str, host: str) -> None:
     """Check that a process that verifies no tokens is reachable only from this machine.
 
-    Args:
-        auth: the setting `GATEWAY_AUTH`.
-        host: the name or address that the process listens on.
-
-    Raises:
-        ConfigurationError: `auth` is `none` and the address is not a loopback address.
+    If `auth` is `none` and the host is not a loopback address, this raises `ConfigurationError`.
     """
     if auth == "none" and not is_loopback(host):
         raise ConfigurationError(

@@ -36,8 +36,7 @@ class FetchFailed(GatewayError):
 class Fetched:
     """A response.
 
-    Attributes:
-        time: the time according to the server, or to a cache that answered for it; None if it sent none.
+    `time` is that of the server, or of a cache that answered for it; None if it sent none.
     """
 
     body: bytes
@@ -48,13 +47,8 @@ class Fetched:
 async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
     """Return a 200 response. Redirects are not followed.
 
-    Args:
-        url: http or https. The proxy comes from the environment (`HTTPS_PROXY`); there is none for this machine.
-        seconds: the time limit for the whole fetch, however slowly the server sends.
-        max_bytes: the largest body.
-
-    Raises:
-        FetchFailed: there was no such response in time.
+    The proxy comes from the environment (`HTTPS_PROXY`); there is none for this machine. `seconds` limits the whole
+    fetch, however slowly the server sends. If there is no such response in time, this raises `FetchFailed`.
     """
     return await _exchange(_Request(url, HEADERS, None, frozenset({200})), seconds, max_bytes)
 
@@ -64,15 +58,7 @@ async def post_form(
 ) -> Fetched:
     """Post a form, and return the response of an OAuth endpoint, which may be a refusal. See `fetch`.
 
-    Args:
-        url: see `fetch`.
-        fields: the form.
-        headers: further headers.
-        seconds: see `fetch`.
-        max_bytes: see `fetch`.
-
-    Raises:
-        FetchFailed: there was no response in time, or one with a status of which its body says nothing.
+    A status of which the body says nothing raises `FetchFailed` too.
     """
     every = {"Content-Type": _FORM, "Accept": "application/json", "User-Agent": HEADERS["User-Agent"], **headers}
     return await _exchange(_Request(url, every, urlencode(fields).encode(), _ANSWERS), seconds, max_bytes)

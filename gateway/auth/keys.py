@@ -112,14 +112,7 @@ class SharedSecret:
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """One public key of a set.
-
-    Attributes:
-        key_id: its `kid`, if it has one.
-        algorithms: what it verifies.
-        members: its public members in a fixed order, which identify the key.
-        public_key: the key itself.
-    """
+    """One public key of a set. Its public members, in a fixed order, identify it."""
 
     key_id: str | None
     algorithms: frozenset[str]
@@ -144,12 +137,7 @@ class KeySet:
 
         Keys that cannot be used here are ignored, as RFC 7517 section 5 says. These are secrets, keys for encryption,
         unknown types and curves, RSA keys of a bad size, and keys for other algorithms. Only the public part of a
-        private key is read.
-
-        Args:
-            content: the JSON document.
-            algorithms: the algorithms that tokens may be signed with.
-            source: the setting it comes from, for the error.
+        private key is read. `source` is the setting it comes from, for the error.
 
         Raises:
             ConfigurationError: it is not a JWK Set, has more than `MAX_KEYS` keys, or has no usable key. The message
@@ -179,8 +167,7 @@ class KeySet:
     def find(self, algorithm: str, key_id: str | None) -> Any:
         """Return the one key for an algorithm and a key id; without an id, the one key for the algorithm.
 
-        Raises:
-            UnknownKey: there is none, or more than one.
+        If there is none, or more than one, this raises `UnknownKey`.
         """
         fitting = [key.public_key for key in self.keys if algorithm in key.algorithms and key_id in (None, key.key_id)]
         if len(fitting) != 1:

@@ -16,10 +16,8 @@ WELL_KNOWN_PATH: Final = "/.well-known/oauth-protected-resource"
 class ResourceMetadata:
     """The deployment's metadata as a protected resource.
 
-    Attributes:
-        resource: its identifier: the URL of the MCP endpoint.
-        authorization_servers: the issuer URLs of the servers that issue tokens for it.
-        login_scopes: the scopes that clients request first; empty for the scopes of everything served.
+    `resource` is the URL of the MCP endpoint. `authorization_servers` are the issuer URLs of the servers that issue
+    tokens for it. Clients request `login_scopes` first; without any, the scopes of everything served.
     """
 
     resource: str
@@ -50,9 +48,7 @@ class ResourceMetadata:
     def document(self, scopes: Iterable[str], name: str | None = None) -> dict[str, Any]:
         """Return the document (RFC 9728 section 2); empty lists are left out (section 3.2).
 
-        Args:
-            scopes: those that tools, prompts and resources require.
-            name: the name of the server for people, if it has one.
+        The scopes are those that tools, prompts and resources require. The name is for people.
         """
         document: dict[str, Any] = {"resource": self.resource}
         if self.authorization_servers:

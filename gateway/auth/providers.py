@@ -43,11 +43,7 @@ URL_SETTING: Final = "GATEWAY_JWKS_URL"
 
 
 def read_key_file(path: Path, algorithms: Iterable[str]) -> KeySet:
-    """Return the key set in a file.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or contains no usable key.
-    """
+    """Return the key set in a file. If it cannot be read, or has no usable key, raise `ConfigurationError`."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -59,11 +55,7 @@ def read_key_file(path: Path, algorithms: Iterable[str]) -> KeySet:
 
 
 class CurrentKeys:
-    """The current key set.
-
-    Args:
-        telemetry: reports the number of keys.
-    """
+    """The current key set."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
@@ -104,16 +96,7 @@ class CurrentKeys:
 
 
 class FileKeys(CurrentKeys):
-    """The key set in a file, read again when the file changes.
-
-    Args:
-        path: the file.
-        algorithms: the algorithms that tokens may be signed with.
-        telemetry: reports the number of keys.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or contains no usable key.
-    """
+    """The key set in a file, read again when the file changes. The first reading may raise `ConfigurationError`."""
 
     def __init__(self, path: Path, algorithms: Iterable[str], telemetry: Telemetry) -> None:
         super().__init__(telemetry)
@@ -137,19 +120,10 @@ class FileKeys(CurrentKeys):
 class UrlKeys(CurrentKeys):
     """The key set that an identity provider publishes.
 
-    It is read when `running` begins and at regular intervals. It is also read when a token names an unknown key, but
-    then at most once in `min_asked_seconds`. There is one read at a time, and up to `MAX_WAITING` requests wait for it.
-    After a failure no request waits; the read is repeated only at regular intervals until one succeeds.
-
-    Args:
-        url: of the key set.
-        algorithms: the algorithms that tokens may be signed with.
-        telemetry: reports the number of keys.
-        refresh_seconds: between two reads from a provider that answers.
-        retry_seconds: between two reads from one that does not.
-        min_asked_seconds: between two reads because of unknown key ids.
-        fetch_seconds: time limit of a read.
-        clock: a clock that never goes back.
+    It is read when `running` begins and every `refresh_seconds`, or `retry_seconds` from a provider that does not
+    answer. It is also read when a token names an unknown key, but then at most once in `min_asked_seconds`. There is
+    one read at a time, and up to `MAX_WAITING` requests wait for it. After a failure no request waits; the read is
+    repeated only at regular intervals until one succeeds.
     """
 
     def __init__(
@@ -182,8 +156,7 @@ class UrlKeys(CurrentKeys):
     async def find(self, algorithm: str, key_id: str | None) -> Any:
         """Return the key for a token with this header, reading the set again first if that may help.
 
-        Raises:
-            Overloaded: too many requests wait for that read.
+        If too many requests wait for that read, this raises `Overloaded`.
         """
         if not self._knows(key_id):
             await self._learn(key_id)

@@ -68,13 +68,7 @@ class TokenExchange:
     A cached token belongs to one caller, one token of that caller, and one audience. For each of these, one exchange is
     in progress at a time, and further requests wait for it.
 
-    Args:
-        url: the token endpoint.
-        client_id: the name of this deployment there.
-        client_secret: its secret.
-        seconds: the time limit of an exchange.
-        cache_entries: how many tokens are cached; the least recently used one is dropped first.
-        clock: a clock that never goes back.
+    At most `cache_entries` tokens are cached; the least recently used one is dropped first.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -118,11 +112,7 @@ class TokenExchange:
         """Return a function that exchanges a caller's token. It is all that the rest of the gateway gets of the token.
 
         No error that it raises has the token in a frame of its traceback, and no two callers get the same error.
-
-        Args:
-            token: the token.
-            principal: the caller.
-            seconds_left: returns the remaining life of the token.
+        `seconds_left` returns the remaining life of the token.
         """
 
         async def attempt(wanted: TokenWanted) -> ExchangedToken | TokenExchangeError:
@@ -144,8 +134,7 @@ class TokenExchange:
     async def exchange(self, token: str, principal: Principal, wanted: TokenWanted) -> ExchangedToken:
         """Return a token for another service.
 
-        Raises:
-            TokenExchangeError: the endpoint refused, or its answer did not arrive in time or is not usable.
+        If the endpoint refuses, or its answer is late or not usable, this raises `TokenExchangeError`.
         """
         key = (principal, sha256(token.encode()).digest(), wanted)
         kept = self._kept.get(key)
@@ -185,10 +174,7 @@ class TokenExchange:
     async def probe(self) -> str:
         """Return the error code with which the endpoint refuses a request without a token, "" if it gives none.
 
-        The code shows whether the endpoint knows this deployment.
-
-        Raises:
-            FetchFailed: the endpoint does not answer.
+        The code shows whether the endpoint knows this deployment. Without an answer, this raises `FetchFailed`.
         """
         answer = await self._post({"grant_type": _GRANT_TYPE})
         return "" if answer.status == 200 else _error_code(answer)
@@ -210,11 +196,7 @@ class TokenExchange:
 
 
 class _Refused(Exception):
-    """The answer contains no usable token.
-
-    Attributes:
-        code: the error code of the endpoint, "" if it gave no code.
-    """
+    """The answer contains no usable token. The code is that of the endpoint, "" if it gave none."""
 
     def __init__(self, reason: str, code: str = "") -> None:
         super().__init__(reason)

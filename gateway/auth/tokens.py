@@ -24,16 +24,8 @@ def mint(
 ) -> str:
     """Sign a token with HS256 that `TokenVerifier` accepts for the same secret, audience and issuer.
 
-    Args:
-        secret: the shared secret.
-        sub: the user's name.
-        audience: the deployment that the token is for.
-        scopes: what the token allows.
-        ttl_seconds: how long it is valid from now on.
-        issuer: its `iss`, if any.
-        client_id: the client that acts for the user, if any (RFC 9068 section 2.2).
-        claims: further claims; the arguments above take precedence.
-        now: the time of issue in seconds since the epoch; None for the current time.
+    The audience is a deployment. `client_id` is the client that acts for the user, if any (RFC 9068 section 2.2). The
+    arguments take precedence over `claims`. `now` is in seconds since the epoch; None for the current time.
     """
     issued_at = int(time.time() if now is None else now)
     told = {**claims, "sub": sub, "aud": audience, "iat": issued_at, "exp": issued_at + ttl_seconds}

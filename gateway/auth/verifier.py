@@ -48,11 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """A token was refused.
-
-    Attributes:
-        reason: for the log; contains nothing of the token.
-    """
+    """A token was refused. The reason is for the log, and contains nothing of the token."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -112,18 +108,10 @@ class AnonymousVerifier:
 class TokenVerifier:
     """Verifies the tokens of one deployment.
 
-    Args:
-        keys: verify signatures.
-        algorithms: the algorithms that tokens may be signed with. Never mix those for secrets and those for public
-            keys: then a public key could be used as a secret (RFC 8725 section 2.1).
-        audiences: `aud` must contain one of these.
-        issuer: the required `iss`; None accepts any.
-        leeway_seconds: how far clocks may differ.
-        clock: the time in seconds since the epoch.
-        cache_entries: how many verified tokens are cached; the least recently used one is dropped first.
-        challenges: writes the `WWW-Authenticate` header for a refused caller.
-        claims: the names of the claims that tools see.
-        exchange: exchanges callers' tokens, or None.
+    Never mix algorithms for secrets and for public keys: then a public key could be used as a secret (RFC 8725 section
+    2.1). A token's `aud` must contain one of the audiences; without an issuer, any `iss` is accepted. Clocks may differ
+    by `leeway_seconds`. The clock returns seconds since the epoch. Of `cache_entries` verified tokens, the least
+    recently used one is dropped first. Tools see only these claims.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -287,15 +275,7 @@ def make_verifier(
 ) -> TokenVerifier | AnonymousVerifier:
     """Build the verifier for `GATEWAY_AUTH`. `Settings.check_serving` has checked that the settings are complete.
 
-    Args:
-        settings: of this process.
-        telemetry: reports the keys that verify tokens.
-        challenges: writes the `WWW-Authenticate` header for a refused caller.
-        clock: the time in seconds since the epoch.
-
-    Raises:
-        ConfigurationError: the key file cannot be read or contains no usable key.
-        ValueError: a setting is missing.
+    If the key file has no usable key, this raises `ConfigurationError`; if a setting is missing, `ValueError`.
     """
     if settings.auth == "none":
         return AnonymousVerifier()
@@ -331,8 +311,7 @@ def _digest(header: str) -> bytes:
 def parse_bearer(header: str) -> str | None:
     """Return the token from `Bearer <token>` (RFC 9110 section 11.4); the scheme's case does not matter.
 
-    Returns:
-        The token, or None for another scheme, which is treated like a missing token.
+    Another scheme is treated like a missing token, so it gives None.
     """
     if len(header) > MAX_HEADER_CHARACTERS:
         raise _Refused("the header is too long")

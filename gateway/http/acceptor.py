@@ -22,13 +22,7 @@ PAUSE_SECONDS: Final = 1.0
 
 
 class Acceptor:
-    """Accepts connections until it is closed.
-
-    Args:
-        sockets: the sockets, which are already listening.
-        make_protocol: creates the `asyncio.Protocol` that serves a connection.
-        loop: the running event loop.
-    """
+    """Accepts connections on listening sockets until it is closed. `make_protocol` makes a protocol for each."""
 
     def __init__(
         self,

@@ -22,13 +22,7 @@ class Cause(Enum):
 
 
 class Refusal(Exception):
-    """A request breaks a limit or the protocol.
-
-    Args:
-        status: the HTTP status of the response.
-        message: the reason, for the client.
-        cause: the reason, for metrics.
-    """
+    """A request breaks a limit or the protocol. The message is for the client, the cause for metrics."""
 
     def __init__(self, status: int, message: str, cause: Cause = Cause.BAD_HTTP) -> None:
         super().__init__(message)

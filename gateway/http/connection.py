@@ -78,12 +78,7 @@ class UnreadAnswers:
 
 
 class ConnectionRules:
-    """The rules for all connections of a server.
-
-    Args:
-        limits: what clients may do.
-        callbacks: notified of requests and refusals.
-    """
+    """The rules for all connections of a server."""
 
     def __init__(self, limits: Limits, callbacks: Callbacks) -> None:
         self.limits = limits
@@ -96,15 +91,8 @@ class Connection:
 
     The time limits need no timers, because `check_progress` is called every second.
 
-    Args:
-        rules: the rules for all connections.
-        app: the application.
-        state: the server's state: its connections, its tasks, and the headers of every response.
-        app_state: the state of the application's lifespan.
-
-    Attributes:
-        cycle: the last request and its response; None before the first one.
-        transport: sends bytes to the client, once the connection is made.
+    `state` has the server's connections and tasks, and the headers of every response. `app_state` is that of the
+    application's lifespan. `cycle` is the last request and its response.
     """
 
     transport: asyncio.Transport
@@ -365,9 +353,6 @@ class Connection:
 
         For sending, only time in which we wait for the client counts: not while a request is being answered, and not
         while reading is paused. The time between two requests has a separate limit.
-
-        Args:
-            elapsed_seconds: the time since the last call.
         """
         if self._flow is None:
             return

@@ -41,9 +41,8 @@ STATUS_LINES: Final = {
 def header_line(field: tuple[bytes, bytes]) -> bytes:
     """Encode a response header, and cache the result.
 
-    Raises:
-        ValueError: the name or the value has invalid characters, or the value is too long to be cached. It may contain
-            text that a client sent.
+    Invalid characters, or a value too long to be cached, raise `ValueError`. The value may contain text that a client
+    sent.
     """
     if len(field[1]) > MAX_REMEMBERED_BYTES:
         raise ValueError("a header of the answer is too long")
@@ -63,10 +62,8 @@ _CLOSE: Final = header_line((b"connection", b"close"))
 class Flow:
     """Prevents each side of a connection from sending faster than the other one reads.
 
-    Attributes:
-        last_large_bytes: the size of the last written piece that was too large to be sent immediately.
-        read_paused: whether reading is paused.
-        write_paused: whether the client must read before more is written.
+    `last_large_bytes` is the size of the last written piece that was too large to be sent immediately. If
+    `write_paused`, the client must read before more is written.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -111,25 +108,12 @@ class Flow:
 class Cycle:
     """Passes one request to the application, and its response to the client; implements `Shortcut`.
 
-    Args:
-        scope: the ASGI scope of the request.
-        transport: the transport of the connection.
-        flow: the flow control of the connection.
-        default_headers: sent with every response.
-        last_values: the last value of each request header.
-        keep_alive: whether the connection can be reused afterwards.
-        expects_continue: whether the client waits to be asked for the body (RFC 9110 section 10.1.1).
-        on_complete: called when the response is written.
+    The default headers are sent with every response. If `expects_continue`, the client waits to be asked for the body
+    (RFC 9110 section 10.1.1). `on_complete` is called when the response is written.
 
     Attributes:
-        scope: the ASGI scope of the request.
-        last_values: the last value of each request header.
-        task: the asyncio task that runs the application for the request.
         keep_alive: whether the connection can be reused; False if the response says otherwise.
-        disconnected: whether the client is gone.
         more_body: whether more of the body must arrive.
-        response_started: whether a part of the response is written.
-        response_complete: whether all of the response is written.
         unconfirmed: whether a part of a stream was written since the client last had received everything.
     """
 
@@ -168,12 +152,7 @@ class Cycle:
         self._due_bytes = 0
 
     async def run(self, app: AsgiApp, tasks: set[asyncio.Task[None]]) -> None:
-        """Let the application answer the request.
-
-        Args:
-            app: the application.
-            tasks: the server's tasks; `task` is removed from them at the end.
-        """
+        """Let the application answer the request. At the end, `task` is removed from the server's tasks."""
         try:
             try:
                 await app(self.scope, self.receive, self.send)

@@ -18,10 +18,8 @@ def make_room(connections: int) -> int:
     """Raise the limit of open files to fit this many connections, as far as the system allows.
 
     Above the system's limit `accept` fails, and no client can connect until another one disconnects. So the limit on
-    connections must be below it.
-
-    Returns:
-        The number of connections that the process can hold. It is lower if the hard limit of `ulimit -n` is too low.
+    connections must be below it: return how many the process can hold. That is fewer if the hard limit of `ulimit -n`
+    is too low.
     """
     wanted = connections + RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

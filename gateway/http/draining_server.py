@@ -37,22 +37,17 @@ REPEATED_SIGNAL_SECONDS = 0.5
 class DrainingServer(uvicorn.Server):
     """Serves until SIGTERM or SIGINT, gives notice, and then finishes the work in flight.
 
-    During the notice it serves everything as before, so that load balancers have time to see that this replica shuts
-    down. A second signal ends it immediately. Unlike uvicorn's server, it returns after a signal instead of raising it
-    again. So the process can exit with 0 after a clean end, and with 1 after a forced end (`force_exit`).
+    During the notice (`notice_seconds`) it serves everything as before, so that load balancers have time to see that
+    this replica shuts down. Then the work in flight has `drain_seconds`. A second signal ends it immediately. Unlike
+    uvicorn's server, it returns after a signal instead of raising it again. So the process can exit with 0 after a
+    clean end, and with 1 after a forced end (`force_exit`).
 
-    Args:
-        app: the ASGI application.
-        limits: what clients may do.
-        callbacks: notified of requests and refusals.
-        notice_seconds: how long it still listens after a signal.
-        drain_seconds: how long work in flight may take to finish after that.
-        path: the path of the endpoint, for the log.
-        answers_checks: whether to listen until the work in flight is finished, so that health checks can distinguish a
-            replica that drains from one that is gone. Do not use it for a socket that the next process serves.
-        on_notice: called once, on the event loop, at the first signal.
-        on_leaving: called once, on the event loop, when the notice is over.
-        on_signal: called in the signal handler, at each signal.
+    `path` is that of the endpoint, for the log. If it `answers_checks`, it listens until the work in flight is
+    finished, so that health checks can distinguish a replica that drains from one that is gone. Do not use that for a
+    socket that the next process serves.
+
+    `on_notice` and `on_leaving` are called once, on the event loop, at the first signal and when the notice is over;
+    `on_signal` in the signal handler, at each signal.
     """
 
     def __init__(

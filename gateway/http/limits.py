@@ -12,7 +12,6 @@ class Limits:
     Attributes:
         max_connections: how many connections may be open. More are closed immediately.
         max_header_bytes: the largest head of a request, as sent: request line, headers and the empty line.
-        max_headers: how many headers a request may have.
         max_message_bytes: the largest request as sent, including the framing of its chunks.
         head_seconds: how long a head may take: the first one after connecting, others after their first byte.
         body_seconds: how long a body may take after its head.

@@ -28,10 +28,9 @@ class Presence:
         self._silent_seconds: float | None = None
 
     def look(self, elapsed_seconds: float) -> float | None:
-        """Return how long the client has acknowledged nothing, in seconds; None if it has received everything.
+        """Return for how many seconds the client has acknowledged nothing; None if it has received everything.
 
-        Args:
-            elapsed_seconds: the time since the last call.
+        `elapsed_seconds` is the time since the last call.
         """
         waiting = None if self._socket is None else _unacknowledged(self._socket)
         if waiting is None:

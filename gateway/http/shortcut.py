@@ -14,9 +14,7 @@ SHORTCUT: Final = "gateway.http.shortcut"
 class Shortcut(Protocol):
     """One request and its response, each in one piece.
 
-    Attributes:
-        task: the asyncio task that answers the request.
-        last_values: the last value of each header of the request, by its name in lower case.
+    `task` answers the request. `last_values` has the last value of each of its headers, by the name in lower case.
     """
 
     task: asyncio.Task[None] | None

@@ -23,19 +23,11 @@ RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class HttpClient:
-    """Sends requests to one URL.
+    """Sends requests to one URL: http or https, without credentials.
 
-    Args:
-        url: http or https, without credentials.
-        tls: the files for https.
-        proxy: the URL of an HTTP proxy, or None. It resolves names by itself.
-        max_connections: how many connections may be open at once; further requests wait.
-        idle_seconds: how long an unused connection is kept.
-        rule: who wrote the URL, and so which addresses it may lead to.
-        resolve: resolves names.
-
-    Raises:
-        ValueError: the URL, the proxy or the files cannot be used; the message says why.
+    The proxy resolves names by itself. At most `max_connections` are open at once; further requests wait. An unused one
+    is kept for `idle_seconds`. The rule says who wrote the URL, and so which addresses it may lead to. If the URL, the
+    proxy or the files cannot be used, this raises `ValueError`, which says why.
     """
 
     def __init__(
@@ -76,13 +68,8 @@ class HttpClient:
     def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> HttpExchange:
         """Return a POST request, sent on entering it as a context.
 
-        Args:
-            headers: further headers; not `Host`, and none about the length, connection or encoding.
-            body: the body.
-            deadline: when the response must be complete, a time of the event loop.
-
-        Raises:
-            ValueError: a header contains a line break or NUL.
+        The headers must not have `Host`, nor be about the length, connection or encoding. The deadline for the
+        complete response is a time of the event loop. A header with a line break or NUL raises `ValueError`.
         """
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._post, _fields(headers), len(body))
         return HttpExchange(self._pool, head, body, deadline)
@@ -116,8 +103,7 @@ class HttpExchange:
     async def __aenter__(self) -> HttpResponse:
         """Send the request, and wait for the head of the response.
 
-        Raises:
-            HttpFailure: there was no response; its `sent` says whether the server may have acted.
+        Without a response, this raises `HttpFailure`; its `sent` says whether the server may have acted.
         """
         connection = await self._pool.take(self._deadline)
         incoming = connection.send(self._head, self._body, self._deadline)
@@ -140,9 +126,7 @@ class HttpExchange:
 class HttpResponse:
     """A response, whose body may still arrive.
 
-    Attributes:
-        status: the status; 200 or more.
-        headers: the headers by lower-case name; repeated ones are joined by commas.
+    The status is 200 or more. The headers are by lower-case name; repeated ones are joined by commas.
     """
 
     __slots__ = ("_incoming", "headers", "status")
@@ -155,11 +139,7 @@ class HttpResponse:
     async def body(self, limit: int) -> bytes:
         """Return the body.
 
-        Args:
-            limit: the largest size, in bytes.
-
-        Raises:
-            HttpFailure: the body is larger, incomplete, late or malformed.
+        If it has more than `limit` bytes, is incomplete, late or malformed, this raises `HttpFailure`.
         """
         incoming = self._incoming
         if int(self.headers.get("content-length", 0)) > limit:
@@ -193,11 +173,7 @@ class HttpChunks:
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next piece.
-
-        Raises:
-            HttpFailure: the body is incomplete, late or malformed.
-        """
+        """Return the next piece. If the body is incomplete, late or malformed, this raises `HttpFailure`."""
         piece = await self._incoming.piece()
         if not piece:
             raise StopAsyncIteration

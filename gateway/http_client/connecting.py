@@ -23,15 +23,9 @@ ADDRESS_SECONDS: Final = 2.0
 
 
 class Connector:
-    """Opens connections to one target.
+    """Opens connections to one target, perhaps by a proxy. Only https needs TLS contexts.
 
-    Args:
-        target: where to connect to.
-        tls: makes TLS contexts; None if the target is not https.
-        proxy: the proxy on the way, or None.
-        proxy_tls: makes TLS contexts for an https proxy; None if there is none.
-        rule: which addresses the target may have. The proxy's are always the operator's own.
-        resolve: resolves names.
+    The rule says which addresses the target may have. The proxy's are always the operator's own.
     """
 
     def __init__(
@@ -54,11 +48,8 @@ class Connector:
     async def connect(self, deadline: float) -> HttpConnection:
         """Return a new connection, ready for a request.
 
-        Args:
-            deadline: a time of the event loop.
-
-        Raises:
-            HttpFailure: there was no connection in time, or an address is refused. Nothing was sent.
+        The deadline is a time of the event loop. If there is no connection in time, or an address is refused, this
+        raises `HttpFailure`, and nothing was sent.
         """
         loop = asyncio.get_running_loop()
         try:

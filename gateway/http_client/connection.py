@@ -44,11 +44,8 @@ class _Refused(Exception):
 class HttpConnection(asyncio.Protocol):
     """Sends requests and receives their responses.
 
-    Attributes:
-        transport: the connection, once it is made.
-        owner: keeps this connection; None while it is not ready.
-        is_lost: whether the connection is closed.
-        keep_alive_seconds: how long the server keeps the connection open, if it has said so.
+    `owner` keeps this connection; it is None while it is not ready. The server keeps it open for `keep_alive_seconds`,
+    if it has said so.
     """
 
     transport: asyncio.Transport

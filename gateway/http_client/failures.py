@@ -26,7 +26,6 @@ class HttpFailure(GatewayError):
     """A request has no complete response.
 
     Attributes:
-        reason: why.
         sent: whether the server may have received the request, and so may have acted.
         detail: for the log; it contains no secret and nothing that only the server said.
     """

@@ -18,16 +18,8 @@ class Incoming:
     """Passes a response from its connection to its one reader.
 
     The connection calls `receive_head`, `receive`, `complete` and `fail`; the reader calls `head`, `piece` and
-    `everything`.
-
-    Args:
-        loop: the event loop.
-
-    Attributes:
-        status: the status, once the head is complete.
-        headers: the headers by lower-case name, once the head is complete.
-        is_complete: whether all of the body has arrived.
-        resume: lets the connection read again after a pause; None if it does read.
+    `everything`. Headers are by lower-case name. `resume` lets the connection read again after a pause; it is None if
+    it does read.
     """
 
     __slots__ = (
@@ -78,19 +70,14 @@ class Incoming:
             self._wake()
 
     async def head(self) -> None:
-        """Wait for status and headers.
-
-        Raises:
-            HttpFailure: the response ended before that.
-        """
+        """Wait for status and headers. If the response ended before that, raise `HttpFailure`."""
         while not self.status:
             await self._wait()
 
     async def piece(self) -> bytes:
         """Return the next piece of the body; nothing after the last one.
 
-        Raises:
-            HttpFailure: the response ended early.
+        If the response ended early, this raises `HttpFailure`.
         """
         while not self._pieces:
             if self.is_complete:

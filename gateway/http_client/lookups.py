@@ -30,9 +30,6 @@ class SharedLookups:
 
     A lookup takes a thread until the system gives up, also when nobody waits any more. A name whose servers do not
     answer would otherwise take all threads, and keep other upstreams from being found.
-
-    Args:
-        resolve: looks a name up.
     """
 
     def __init__(self, resolve: Resolve) -> None:
@@ -40,11 +37,7 @@ class SharedLookups:
         self._running: dict[tuple[str, int], asyncio.Task[Sequence[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """Return the addresses of a name.
-
-        Raises:
-            OSError: the name has no address.
-        """
+        """Return the addresses of a name, or raise `OSError` if it has none."""
         place = host, port
         lookup = self._running.get(place)
         if lookup is None:

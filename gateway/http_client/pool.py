@@ -21,12 +21,7 @@ class HttpPool:
     """Hands out connections, each to one request at a time.
 
     Each connection takes a place from the moment it is opened until it is closed. The connection that was used last is
-    used first, so that those beyond the need become idle and close.
-
-    Args:
-        connect: opens a connection.
-        max_connections: the number of places.
-        idle_seconds: how long an unused connection is kept.
+    used first, so that those beyond the need become idle and close, after `idle_seconds`.
     """
 
     def __init__(self, connect: Connect, max_connections: int, idle_seconds: float) -> None:
@@ -41,11 +36,8 @@ class HttpPool:
     async def take(self, deadline: float) -> HttpConnection:
         """Return a connection that waits for a request. It comes back by itself after the response, or closes.
 
-        Args:
-            deadline: a time of the event loop.
-
-        Raises:
-            HttpFailure: all places stayed taken, or no connection could be opened. Nothing was sent.
+        The deadline is a time of the event loop. If all places stayed taken, or no connection could be opened, this
+        raises `HttpFailure`, and nothing was sent.
         """
         while True:
             connection = self._pop_idle()

@@ -19,12 +19,8 @@ _KEPT: Final = "/?:@!$&'()*+,;=-._~%[]"
 class Target:
     """Where requests go.
 
-    Attributes:
-        is_tls: whether the scheme is https.
-        host: a name, or an address without brackets.
-        port: the port.
-        authority: the value of the `Host` header.
-        path: path and query, percent-encoded.
+    The host is a name, or an address without brackets. `authority` is the value of the `Host` header. The path includes
+    the query, and is percent-encoded.
     """
 
     is_tls: bool
@@ -38,11 +34,8 @@ class Target:
 class Proxy:
     """An HTTP proxy.
 
-    Attributes:
-        is_tls: whether the connection to the proxy itself is encrypted.
-        host: a name, or an address without brackets.
-        port: the port.
-        authorization: the value of the `Proxy-Authorization` header, or None.
+    `is_tls` tells whether the connection to the proxy itself is encrypted. The host is a name, or an address without
+    brackets. `authorization` is the value of the `Proxy-Authorization` header.
     """
 
     is_tls: bool
@@ -52,11 +45,7 @@ class Proxy:
 
 
 def target_of(url: str) -> Target:
-    """Take a URL apart.
-
-    Raises:
-        ValueError: the URL is not one that requests can go to. The message says why, without the URL.
-    """
+    """Take a URL apart. If requests cannot go there, raise `ValueError`, which says why, without the URL."""
     parts, host, port = _split(url)
     if parts.scheme not in _DEFAULT_PORTS:
         raise ValueError("the URL must start with http:// or https://")
@@ -72,8 +61,7 @@ def target_of(url: str) -> Target:
 def proxy_of(url: str) -> Proxy:
     """Take the URL of a proxy apart. It may contain a user name and password.
 
-    Raises:
-        ValueError: the URL is not that of an HTTP proxy. The message says why, without the URL.
+    Another URL raises `ValueError`, which says why, without the URL.
     """
     parts, host, port = _split(url)
     if parts.scheme not in _DEFAULT_PORTS:

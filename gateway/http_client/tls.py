@@ -39,11 +39,7 @@ NO_TLS_FILES: Final = TlsFiles()
 class TlsContexts:
     """Makes the TLS context of new connections; makes it again whenever one of the files has changed.
 
-    Args:
-        files: the files.
-
-    Raises:
-        ValueError: the files cannot be used; the message says which and why.
+    Files that cannot be used raise `ValueError`, which says which and why.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -77,11 +73,7 @@ def contexts_of_system() -> TlsContexts:
 
 
 def contexts_of(files: TlsFiles) -> TlsContexts:
-    """Return what makes contexts with these files.
-
-    Raises:
-        ValueError: the files cannot be used; the message says which and why.
-    """
+    """Return what makes contexts with these files; see `TlsContexts` for errors."""
     return contexts_of_system() if files == NO_TLS_FILES else TlsContexts(files)
 
 

@@ -14,11 +14,7 @@ from gateway.sealing.principal import Principal
 class TokenWanted:
     """A token that a tool asks for, in the words of RFC 8693 section 2.1.
 
-    Attributes:
-        audience: the service that it is for.
-        scope: the scopes that it should grant, separated by spaces; "" for the provider's default.
-        resource: the URL of the service, "" to omit it.
-        renewed: whether a cached token will not do, because the service has refused it.
+    Scopes are separated by spaces; "" omits a field. `renewed` is for a service that refused the cached token.
     """
 
     audience: str

@@ -29,8 +29,7 @@ _OBJECT_MEMBERS: Final[Mapping[str, tuple[str, ...] | None]] = {
 def capability_path(name: str) -> CapabilityPath:
     """Return the path of a capability that an author names, e.g. `elicitation.form` or `extensions.com.example/files`.
 
-    Raises:
-        ValueError: a part of the name is empty.
+    An empty part of the name is a `ValueError`.
     """
     first, dot, rest = name.partition(".")
     path = (first, rest) if first in {"extensions", "experimental"} and dot else tuple(name.split("."))
@@ -61,12 +60,7 @@ def from_flags(flags: Collection[str]) -> dict[str, Any]:
 def check_capabilities(capabilities: Any, field: str) -> dict[str, Any]:
     """Return `capabilities` if its known members have the types of the schema. Unknown members are kept.
 
-    Args:
-        capabilities: the decoded value.
-        field: its place in the message, for the error.
-
-    Raises:
-        InvalidParams: a member has the wrong type; the message names it.
+    `field` is its place in the message, for the `InvalidParams` that a wrong type raises.
     """
     checked = _check_object(capabilities, field)
     for name, value in checked.items():

@@ -25,9 +25,7 @@ _REFRESH: Final = "offline_access"
 class Challenges:
     """Writes the `WWW-Authenticate` values of one server.
 
-    Args:
-        resource_metadata: the URL of the protected-resource metadata, or None.
-        login_scopes: the scopes that a client needs to log in. Without any, `scope` is omitted until one is needed.
+    A client needs `login_scopes` to log in. Without any, `scope` is omitted until one is needed.
 
     Raises:
         ValueError: the URL has characters that a quoted string cannot have, or a scope is not valid.
@@ -46,11 +44,8 @@ class Challenges:
     def invalid_token(self, description: str) -> str:
         """Return the challenge for a token that is not accepted, to send with 401.
 
-        Args:
-            description: for developers; printable ASCII without quotes and backslashes.
-
-        Raises:
-            ValueError: the description has other characters.
+        The description is for developers. Anything but printable ASCII without quotes and backslashes is a
+        `ValueError`.
         """
         return self._challenge(self._login_scopes, error="invalid_token", error_description=description)
 
@@ -58,15 +53,11 @@ class Challenges:
         """Return the challenge for a valid token that grants too little, to send with 403.
 
         Many clients request a new token with exactly the scopes of the challenge. So the challenge also names the
-        scopes of the old token, unless that would make the header longer than proxies accept.
-
-        Args:
-            description: for developers; printable ASCII without quotes and backslashes.
-            scopes: all scopes that the request needs, granted or not.
-            granted: the scopes that the token grants, as its issuer wrote them.
+        scopes of the old token, as its issuer wrote them, unless that would make the header longer than proxies accept.
+        `scopes` are all that the request needs, granted or not.
 
         Raises:
-            ValueError: the description has other characters, or a scope is not valid (RFC 6749 section 3.3).
+            ValueError: as `invalid_token`, or a scope is not valid (RFC 6749 section 3.3).
         """
         needed = _checked(scopes)
         both = {*needed, *(scope for scope in granted if scope != _REFRESH and _SCOPE.fullmatch(scope))}

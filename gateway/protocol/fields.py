@@ -1,4 +1,7 @@
-"""Pure: reads the members of a request's parameters. Each error names the member."""
+"""Pure: reads the members of a request's parameters.
+
+A member that is missing or not as described raises `InvalidParams`, which names it.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,12 @@ _QUOTED_CHARS: Final = 100
 
 
 def read_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
-    """Read an optional object; null counts as absent, and the result is then empty.
-
-    Raises:
-        InvalidParams: the member is not an object.
-    """
+    """Read an optional object; null counts as absent, and the result is then empty."""
     return {} if node.get(name) is None else require_object(node, name, parent)
 
 
 def require_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
-    """Read an object.
-
-    Raises:
-        InvalidParams: the member is missing or not an object.
-    """
+    """Read an object."""
     value = node.get(name)
     if type(value) is not dict:
         raise InvalidParams(f"{parent}.{name} must be an object")
@@ -32,11 +27,7 @@ def require_object(node: Mapping[str, Any], name: str, parent: str = "params") -
 
 
 def read_string(node: Mapping[str, Any], name: str, parent: str = "params") -> str:
-    """Read a string.
-
-    Raises:
-        InvalidParams: the member is missing or not a string.
-    """
+    """Read a string."""
     value = node.get(name)
     if type(value) is not str:
         raise InvalidParams(f"{parent}.{name} must be a string")
@@ -44,11 +35,7 @@ def read_string(node: Mapping[str, Any], name: str, parent: str = "params") -> s
 
 
 def read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, str]:
-    """Read an optional object of strings; null counts as absent, and the result is then empty.
-
-    Raises:
-        InvalidParams: the member is not an object, or one of its values is not a string.
-    """
+    """Read an optional object of strings; null counts as absent, and the result is then empty."""
     values = read_object(node, name, parent)
     for key, value in values.items():
         if type(value) is not str:
@@ -57,11 +44,7 @@ def read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> 
 
 
 def read_flag(node: Mapping[str, Any], name: str, parent: str) -> bool:
-    """Read an optional boolean, false by default.
-
-    Raises:
-        InvalidParams: the member is not a boolean.
-    """
+    """Read an optional boolean, false by default."""
     value = node.get(name, False)
     if type(value) is not bool:
         raise InvalidParams(f"{parent}.{name} must be a boolean")
@@ -69,11 +52,7 @@ def read_flag(node: Mapping[str, Any], name: str, parent: str) -> bool:
 
 
 def read_duration_ms(node: Mapping[str, Any], name: str, parent: str) -> int | None:
-    """Read an optional duration and return whole milliseconds, rounded down; null counts as absent.
-
-    Raises:
-        InvalidParams: the member is not a number, or is negative.
-    """
+    """Read an optional duration, not negative, in whole milliseconds, rounded down; null counts as absent."""
     value = node.get(name)
     if value is None:
         return None
@@ -83,11 +62,7 @@ def read_duration_ms(node: Mapping[str, Any], name: str, parent: str) -> int | N
 
 
 def read_names(node: Mapping[str, Any], name: str, parent: str, *, max_entries: int, max_chars: int) -> tuple[str, ...]:
-    """Read an optional array of strings, and return each string once, in order.
-
-    Raises:
-        InvalidParams: the member or an entry has the wrong type, or there are too many entries, or too long ones.
-    """
+    """Read an optional array of strings, not too many or too long, and return each string once, in order."""
     values = node.get(name, [])
     if type(values) is not list:
         raise InvalidParams(f"{parent}.{name} must be an array of strings")

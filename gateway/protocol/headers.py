@@ -35,9 +35,7 @@ _NOT_IMPLEMENTED: Final = 501
 class Headers:
     """The headers of one request, by lower-case name.
 
-    Args:
-        raw: the headers as received.
-        last: the last value of each header, if the caller has it already.
+    `last` is the last value of each header, if the caller has it already.
 
     Raises:
         InvalidRequest: an `Mcp-*` header, `Host` or `Authorization` occurs more than once (HTTP 400).
@@ -84,9 +82,8 @@ class Headers:
 def check_content(headers: Headers) -> None:
     """Refuse a body that is not plain JSON in UTF-8, before it is read.
 
-    Raises:
-        HttpRefusal: 415 for an unsupported `Content-Type` or `Content-Encoding`; 501 for a `Transfer-Encoding` other
-            than `chunked` (RFC 9112 section 6.1).
+    The `HttpRefusal` is 415 for an unsupported `Content-Type` or `Content-Encoding`, and 501 for a `Transfer-Encoding`
+    other than `chunked` (RFC 9112 section 6.1).
     """
     if headers.get_bytes(b"content-type") != _USUAL_TYPE and not _is_json(headers.get(b"content-type") or ""):
         raise HttpRefusal(
@@ -105,9 +102,8 @@ def check_content(headers: Headers) -> None:
 def decode_header_value(value: str) -> str | None:
     """Decode an `Mcp-Name` or `Mcp-Param-*` value, plain or in the Base64 sentinel form ("Value Encoding").
 
-    Returns:
-        The text, or None if the value is malformed: it has characters that a header cannot have, or a sentinel around
-        something that is not canonical Base64 of UTF-8. A start of a sentinel without its end is plain text.
+    A malformed value gives None: it has characters that a header cannot have, or a sentinel around something that is
+    not canonical Base64 of UTF-8. A start of a sentinel without its end is plain text.
     """
     if not _is_header_text(value):
         return None

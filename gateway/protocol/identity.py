@@ -15,13 +15,7 @@ DEFAULT_NAME: Final = "sealed-gateway"
 class Identity(msgspec.Struct, frozen=True):
     """What a deployment serves, as clients show it. No sealed token is bound to it: releases may differ.
 
-    Attributes:
-        name: for programs.
-        version: of what is served, or of the gateway.
-        title: for people.
-        instructions: how to use the server, for the language model.
-        website_url: where people read more.
-        icons: `Icon` objects of the protocol.
+    The name is for programs, the title for people, the instructions for the language model.
     """
 
     name: str = DEFAULT_NAME

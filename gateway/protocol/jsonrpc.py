@@ -2,7 +2,7 @@
 
 One HTTP body is one message, and batches are refused. An id is a string or an integer, never null, and parameters are
 an object. The records are frozen `msgspec.Struct` classes, because every request creates some, and they are several
-times cheaper to create than frozen dataclasses.
+times cheaper to create than frozen dataclasses. Values without a JSON form raise the errors of `strict_json.encode`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ _NO_BATCHES: Final = "Batches are not supported: send one JSON-RPC message per H
 def parse_message(value: Any) -> Message:
     """Return the request, notification or response in a decoded body.
 
-    Raises:
-        InvalidRequest: the body is not a message; the error says why. Answer with the id `request_id_of(value)`.
+    Anything else is an `InvalidRequest` that says why. Answer it with the id `request_id_of(value)`.
     """
     if type(value) is not dict:
         is_batch = type(value) is list
@@ -97,11 +96,7 @@ def request_id_of(value: Any) -> RequestId | None:
 
 
 def result_response(request_id: RequestId, result: Any) -> bytes:
-    """Encode a result. `result` may be a mapping or a `msgspec.Raw` that holds encoded JSON.
-
-    Raises:
-        TypeError, ValueError, RecursionError: the result has no JSON form, see `strict_json.encode`.
-    """
+    """Encode a result. `result` may be a mapping or a `msgspec.Raw` that holds encoded JSON."""
     return encode({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
@@ -120,11 +115,7 @@ def error_response(request_id: RequestId | None, error: RpcError) -> bytes:
 
 
 def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
-    """Encode a notification to the client.
-
-    Raises:
-        TypeError, ValueError, RecursionError: the parameters have no JSON form, see `strict_json.encode`.
-    """
+    """Encode a notification to the client."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params is not None:
         message["params"] = params
@@ -132,11 +123,7 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
 
 
 def server_request(request_id: RequestId, method: str, params: Mapping[str, Any]) -> bytes:
-    """Encode a request to the client. Only wires older than 2026-07-28 have these.
-
-    Raises:
-        TypeError, ValueError, RecursionError: the parameters have no JSON form, see `strict_json.encode`.
-    """
+    """Encode a request to the client. Only wires older than 2026-07-28 have these."""
     return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 

@@ -25,15 +25,12 @@ class Method:
     """A method that clients may call.
 
     Attributes:
-        name: the value of the member `method`.
-        versions: the protocol versions that have the method.
         target: the parameter that names what the request is about, or "".
         runs_function: whether an author's function answers it, so that each request is a leg of a call.
         relayed: whether an upstream may receive it and act, so that no balancer may repeat it.
         never_refused: whether it is served under any load. A client that gets 503 here would try an older version.
         waits_elsewhere: whether it only waits for the store or for news, and so takes no place among the requests
             that compute.
-        needs_tasks: whether it needs a task store.
         needs_identity: the versions that have the method only if callers are authenticated.
     """
 
@@ -106,13 +103,7 @@ NAMED_METHODS: Final[Mapping[str, str]] = {
 
 
 def requests_of(version: str, *, has_tasks: bool, has_identity: bool) -> frozenset[str]:
-    """Return the names of the requests that a version accepts.
-
-    Args:
-        version: the protocol version.
-        has_tasks: whether the deployment has a task store.
-        has_identity: whether callers are authenticated.
-    """
+    """Return the names of the requests that a version accepts, with or without task store and identified callers."""
     return frozenset(
         method.name
         for method in METHODS.values()

@@ -17,14 +17,8 @@ _SEVERITY: Final = {level: severity for severity, level in enumerate(LOG_LEVELS)
 def progress(token: str | int, done: float, total: float | None = None, message: str | None = None) -> bytes:
     """Encode a progress notification. The caller ensures that `done` only rises.
 
-    Args:
-        token: the `progressToken` of the request.
-        done: in any unit.
-        total: in the same unit, or None if it is not known. A total that is less than `done` is omitted.
-        message: for people.
-
-    Raises:
-        ValueError: `done` or `total` is infinite or NaN, which JSON cannot represent.
+    `done` and `total` have the same unit, any one. A total that is less than `done` is omitted. Neither may be infinite
+    or NaN, which JSON cannot represent: that is a `ValueError`.
     """
     params: dict[str, Any] = {"progressToken": token, "progress": done}
     if total is not None and total >= done:
@@ -40,8 +34,7 @@ def progress(token: str | int, done: float, total: float | None = None, message:
 def is_logged(level: str, minimum: str | None) -> bool:
     """Return whether a client that asked for `minimum` and above gets this level; None asks for no messages.
 
-    Raises:
-        ValueError: one of the levels is not in `LOG_LEVELS`.
+    A level that is not in `LOG_LEVELS` is a `ValueError`.
     """
     if level not in _SEVERITY or (minimum is not None and minimum not in _SEVERITY):
         raise ValueError(f"a log level must be one of {', '.join(LOG_LEVELS)}")
@@ -51,8 +44,7 @@ def is_logged(level: str, minimum: str | None) -> bool:
 def log_message(level: str, data: Any, logger: str | None = None) -> bytes:
     """Encode a log message. Check with `is_logged` whether the client wants it.
 
-    Raises:
-        TypeError, ValueError, RecursionError: the data has no JSON form, see `strict_json.encode`.
+    If the data has no JSON form, this raises the errors of `strict_json.encode`.
     """
     params: dict[str, Any] = {"level": level, "data": data}
     if logger is not None:

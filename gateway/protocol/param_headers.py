@@ -42,10 +42,8 @@ class InvalidParamHeader(ValueError):
 class ParamHeader(msgspec.Struct, frozen=True):
     """An annotated property.
 
-    Attributes:
-        name: the name of the header as the author wrote it: `Mcp-Param-Region`.
-        key: the name in lower case, for `Headers`.
-        path: the names of the properties that lead to the argument.
+    `name` is the header as the author wrote it: `Mcp-Param-Region`. `key` is the same in lower case, for `Headers`.
+    `path` has the names of the properties that lead to the argument.
     """
 
     name: str
@@ -78,12 +76,8 @@ def check_param_headers(compiled: tuple[ParamHeader, ...], arguments: Mapping[st
     """Compare the headers of a call with its arguments ("Server Behavior for Custom Headers").
 
     Header and argument must both be present and equal, or both be absent; null counts as absent. The type of the sent
-    value counts, not that of the schema: the tool itself checks its arguments.
-
-    Args:
-        compiled: the result of `compile_param_headers` for the tool's input schema.
-        arguments: the decoded arguments.
-        headers: the headers of the request; a repeated `Mcp-Param-*` is refused before.
+    value counts, not that of the schema: the tool itself checks its arguments. A repeated `Mcp-Param-*` is refused
+    before.
 
     Raises:
         HeaderMismatch: a header is missing, superfluous or malformed, differs from its argument, or belongs to an

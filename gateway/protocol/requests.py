@@ -1,7 +1,8 @@
 """Pure: a request in the form that all wires share, and the parameters that are the same on every wire.
 
 Each wire has its own place for the client's capabilities and wishes, and its own package reads them. The parameters of
-`tools/call` and similar methods are the same everywhere.
+`tools/call` and similar methods are the same everywhere. A member that is missing or has the wrong type raises
+`InvalidParams`, which names it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ class McpRequest(msgspec.Struct, frozen=True):
     Attributes:
         id: to be echoed exactly.
         method: not yet looked up.
-        params: as sent, including `_meta`; the parameters of the method are not yet checked.
-        meta: `params._meta`.
-        capabilities: what the client declared for this request.
+        params: as sent, including `_meta`, not yet checked.
         log_level: one of `LOG_LEVELS`, or None if the client wants no log messages.
         progress_token: identifies the request in progress notifications; None if the client wants none.
     """
@@ -45,10 +44,8 @@ class McpRequest(msgspec.Struct, frozen=True):
 class Continuation(msgspec.Struct, frozen=True):
     """The part of a retry that continues an earlier leg ("Multi Round-Trip Requests").
 
-    Attributes:
-        input_responses: the client's answers by key, not yet checked.
-        request_state: as sent, of any type, or None. A value that is not a sealed token is refused when it is opened,
-            with the same message as a forged token.
+    The answers are by key, not yet checked. The state is as sent, of any type. A value that is not a sealed token is
+    refused when it is opened, with the same message as a forged token.
     """
 
     input_responses: dict[str, Any]
@@ -81,12 +78,8 @@ class ResourceRead(msgspec.Struct, frozen=True):
 class CompletionRequest(msgspec.Struct, frozen=True):
     """The parameters of `completion/complete`.
 
-    Attributes:
-        kind: what the argument belongs to.
-        target: the name of the prompt, or the URI or URI template of the resource.
-        argument: the name of the argument.
-        value: what the user has typed so far.
-        context: the arguments that are already filled in.
+    `target` is the name of the prompt, or the URI or URI template of the resource. `value` is what the user has typed
+    so far, `context` has the arguments that are already filled in.
     """
 
     kind: Literal["prompt", "resource"]
@@ -97,38 +90,22 @@ class CompletionRequest(msgspec.Struct, frozen=True):
 
 
 def read_tool_call(params: Mapping[str, Any]) -> ToolCall:
-    """Read the parameters of `tools/call`.
-
-    Raises:
-        InvalidParams: `name`, `arguments` or `inputResponses` has the wrong type; the message names it.
-    """
+    """Read the parameters of `tools/call`."""
     return ToolCall(read_string(params, "name"), read_object(params, "arguments"), read_continuation(params))
 
 
 def read_prompt_get(params: Mapping[str, Any]) -> PromptGet:
-    """Read the parameters of `prompts/get`.
-
-    Raises:
-        InvalidParams: `name`, `arguments`, an argument or `inputResponses` has the wrong type; the message names it.
-    """
+    """Read the parameters of `prompts/get`, whose arguments are strings."""
     return PromptGet(read_string(params, "name"), read_strings(params, "arguments"), read_continuation(params))
 
 
 def read_resource_read(params: Mapping[str, Any]) -> ResourceRead:
-    """Read the parameters of `resources/read`.
-
-    Raises:
-        InvalidParams: `uri` or `inputResponses` has the wrong type; the message names it.
-    """
+    """Read the parameters of `resources/read`."""
     return ResourceRead(read_string(params, "uri"), read_continuation(params))
 
 
 def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
-    """Read the parameters of `completion/complete`.
-
-    Raises:
-        InvalidParams: a field is missing or has the wrong type, or the type of `ref` is unknown; the message names it.
-    """
+    """Read the parameters of `completion/complete`. An unknown type of `ref` is `InvalidParams` too."""
     ref = require_object(params, "ref")
     kind: Literal["prompt", "resource"]
     match ref.get("type"):
@@ -149,20 +126,12 @@ def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
 
 
 def read_continuation(params: Mapping[str, Any]) -> Continuation:
-    """Read `inputResponses` and `requestState`, which every method that can ask has; null counts as absent.
-
-    Raises:
-        InvalidParams: `inputResponses` is not an object.
-    """
+    """Read `inputResponses` and `requestState`, which every method that can ask has; null counts as absent."""
     return Continuation(read_object(params, "inputResponses"), params.get("requestState"))
 
 
 def read_cursor(params: Mapping[str, Any]) -> str | None:
-    """Read the `cursor` of a list request; None requests the first page.
-
-    Raises:
-        InvalidParams: the cursor is not a string.
-    """
+    """Read the `cursor` of a list request; None requests the first page."""
     cursor = params.get("cursor")
     if type(cursor) is str:
         return cursor
@@ -174,8 +143,7 @@ def read_cursor(params: Mapping[str, Any]) -> str | None:
 def read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
     """Read the progress token, or None if the client wants no progress (MCP "Progress").
 
-    Raises:
-        InvalidParams: the token is neither a string nor an integer.
+    Anything but a string or an integer is `InvalidParams`.
     """
     token = meta.get(META_PROGRESS_TOKEN)
     if type(token) is str or type(token) is int:

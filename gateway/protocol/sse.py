@@ -23,8 +23,7 @@ _COMMENT: Final = b":\n\n"
 def event(data: bytes) -> bytes:
     """Frame one encoded message, as `strict_json.encode` writes it.
 
-    Raises:
-        ValueError: the data contains a line break, which would end the line and could start another field.
+    A line break would end the line and could start another field, so it raises `ValueError`.
     """
     if b"\n" in data or b"\r" in data:
         raise ValueError("the data of an event must be one line")

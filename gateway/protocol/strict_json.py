@@ -73,17 +73,11 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
     """Read one JSON value from `body`.
 
-    Args:
-        body: any bytes.
-        max_depth: how deep arrays and objects may nest.
-        max_values: how many values it may have, counted before any of them is made.
-
-    Returns:
-        dict, list, str, int, float, bool or None. Integers are exact, floats are finite.
+    Values are counted before any of them is made. Integers are exact, floats are finite.
 
     Raises:
         TooManyValues: the body has more than `max_values`.
-        TooDeep: the body nests deeper than `max_depth`.
+        TooDeep: its arrays and objects nest deeper than `max_depth`.
         ParseError: the body is empty, not JSON or not UTF-8, starts with a byte order mark, or repeats a name in one
             object. Or it has a lone surrogate, a number out of range, or a number with more than `MAX_NUMBER_DIGITS`
             digits. No input raises anything else.

@@ -47,15 +47,10 @@ def iso_time(milliseconds: int) -> str:
 
 
 def read_task_id(node: Mapping[str, Any], not_found: Callable[[], InvalidParams], parent: str = "params") -> str:
-    """Read the `taskId` of a task to look up.
+    """Read the `taskId` of a task to look up, or raise `InvalidParams`.
 
-    Args:
-        node: the object that contains the id.
-        not_found: makes the error for an id that no task can have.
-        parent: the place of `node` in the request.
-
-    Raises:
-        InvalidParams: the id is missing, not a string, or longer than any task's id.
+    `not_found` makes the error for an id that no task can have, such as one that is too long. `parent` is the place of
+    `node` in the request.
     """
     task_id = read_string(node, "taskId", parent)
     if len(task_id) > MAX_TASK_ID_CHARS:

@@ -50,14 +50,10 @@ class Wire(StrEnum):
 
 
 def choose_wire(message: Message, header_version: str | None) -> Wire:
-    """Return the wire that a message chooses. Its `_meta` takes precedence over the header.
+    """Return the wire that a message chooses. Its `_meta` takes precedence over the trimmed `MCP-Protocol-Version`.
 
     `Wire.LEGACY` is the default. Such a message needs a session, and the version of the session decides in the end; see
     `wire_of`.
-
-    Args:
-        message: the parsed body.
-        header_version: the `MCP-Protocol-Version` header, trimmed.
 
     Raises:
         UnsupportedVersion: the header names a version that is not served.
@@ -77,9 +73,7 @@ def choose_wire(message: Message, header_version: str | None) -> Wire:
 def wire_of_headers(version: str | None, *, in_session: bool) -> Wire | None:
     """Return the wire of a message that cannot be read, or None if the headers do not show it.
 
-    Args:
-        version: the `MCP-Protocol-Version` header, trimmed.
-        in_session: whether there is an `Mcp-Session-Id`. It decides if there is no version.
+    `version` is the `MCP-Protocol-Version` header, trimmed. Without one, a session decides.
     """
     if version == DRAFT:
         return Wire.DRAFT
@@ -89,8 +83,7 @@ def wire_of_headers(version: str | None, *, in_session: bool) -> Wire | None:
 def negotiate(requested: Any) -> str:
     """Return the version to answer an `initialize` with: the requested one, or else the one that this build prefers.
 
-    Raises:
-        InvalidParams: `protocolVersion` is not a string.
+    If `protocolVersion` is not a string, this raises `InvalidParams`.
     """
     if type(requested) is not str:
         raise InvalidParams("params.protocolVersion must be a string, such as 2025-11-25")

@@ -96,17 +96,13 @@ def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
     of a cluster. Options of redis-py may follow as a query, such as `?ssl_ca_certs=/etc/ca.pem`.
 
     Raises:
-        ConfigurationError: the URL has none of these forms. The message never shows the password.
+        ConfigurationError: not one of these forms. The message never shows the password.
     """
     return RedisClient(_maker(url), outages[url], telemetry)
 
 
 def check_url(url: str) -> None:
-    """Check that the value of `GATEWAY_REDIS_URL` can be parsed.
-
-    Raises:
-        ConfigurationError: it cannot. The message never shows the password.
-    """
+    """Raise `ConfigurationError`, without the password, if the value of `GATEWAY_REDIS_URL` cannot be parsed."""
     _maker(url)
 
 
@@ -140,10 +136,7 @@ def _maker(url: str) -> Callable[[], Redis | RedisCluster]:
 class RedisClient:
     """Runs commands and scripts, on one event loop.
 
-    Args:
-        make: makes redis-py's client, when it is first needed.
-        outage: logs outages.
-        telemetry: counts failures. Users of the client also count there what they seal and open.
+    `make` makes redis-py's client, when it is first needed. Users also count in `telemetry` what they seal and open.
     """
 
     def __init__(self, make: Callable[[], Redis | RedisCluster], outage: Outage, telemetry: ProcessTelemetry) -> None:
@@ -286,11 +279,7 @@ class RedisClient:
         return entries
 
     async def info(self) -> list[dict[str, Any]]:
-        """Return what each primary server reports about itself.
-
-        Raises:
-            TaskStoreDown: one of them did not answer in time.
-        """
+        """Return what each primary server reports about itself, or raise `TaskStoreDown` if one does not answer."""
         redis, began = self._client(), time.monotonic()
         try:
             async with asyncio.timeout(SECONDS):
@@ -310,8 +299,7 @@ class RedisClient:
     async def pubsub(self) -> AsyncIterator[PubSub]:
         """Open one connection for subscriptions; any node of a cluster receives every published message.
 
-        Raises:
-            RedisError, OSError, TimeoutError: no server can be reached.
+        If no server can be reached, this raises `RedisError`, `OSError` or `TimeoutError`.
         """
         async with self._one_server() as redis:
             pubsub = redis.pubsub()

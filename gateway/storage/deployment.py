@@ -31,9 +31,7 @@ _SECRET_MS = 366 * 86_400_000
 class Deployment:
     """The start-up check, repeated later if the server was unreachable at start.
 
-    Args:
-        owners: names the callers, using the secret that all processes agree on.
-        max_ttl_ms: the longest retention of a task.
+    `owners` names the callers, using the secret that all processes agree on.
     """
 
     def __init__(self, client: RedisClient, keys: Keys, owners: Owners, max_ttl_ms: int) -> None:
@@ -47,8 +45,7 @@ class Deployment:
     async def ensure(self) -> None:
         """Repeat the checks if they have never succeeded or are long past.
 
-        Raises:
-            TaskStoreAway: the server is unreachable or cannot be used; the log says why.
+        If the server cannot be reached or used, this raises `TaskStoreAway`, and the log says why.
         """
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
@@ -113,11 +110,7 @@ class Deployment:
         )
 
     def _check_format(self, stored: bytes | None) -> int:
-        """Return the store's format number.
-
-        Raises:
-            ConfigurationError: this release does not read that format.
-        """
+        """Return the store's format number, or raise `ConfigurationError` if this release does not read that format."""
         if not stored:
             return FIRST
         if not stored.isdigit():

@@ -16,11 +16,7 @@ a server comes back, connections that were opened before still fail."""
 
 
 class Outage:
-    """The outages of one server, shared by all clients in this process.
-
-    Attributes:
-        reason: the last failure, in words.
-    """
+    """The outages of one server, shared by all clients in this process. `reason` is the last failure, in words."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,8 +28,7 @@ class Outage:
     def failed(self, error: BaseException) -> None:
         """Note a failure. The first one begins an outage and is logged, and so is the first refused login in one.
 
-        Args:
-            error: what went wrong; a `PermissionError` if the server refused the login.
+        A refused login is a `PermissionError`.
         """
         refused = isinstance(error, PermissionError)
         with self._lock:

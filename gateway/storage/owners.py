@@ -81,11 +81,7 @@ class Owners:
         await self._renew()
 
     def check(self, record: bytes) -> None:
-        """Check that the store's secret opens.
-
-        Raises:
-            ConfigurationError: no key opens it.
-        """
+        """Raise `ConfigurationError` if no key opens the store's secret."""
         self._open(record)
 
     async def _renew(self) -> None:

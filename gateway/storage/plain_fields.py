@@ -25,10 +25,8 @@ _T = TypeVar("_T")
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """The unsealed facts about a task. They are bound to the values sealed with them.
 
-    Attributes:
-        v: the record's format number.
-        attempts: how many workers may be lost over the task.
-        creation: random text that distinguishes this creation from any other.
+    `v` is the format of the record, `attempts` how many workers may be lost over the task. `creation` is random text
+    that distinguishes this creation from any other.
     """
 
     v: int = FIRST
@@ -48,13 +46,8 @@ class PlainFields(msgspec.Struct, frozen=True, kw_only=True):
         created_ms, updated_ms, ended_ms, expires_ms: times on the store's clock. Without the first one, the epoch; in
             place of the others, the first.
         kept_ms: how long it is kept after its end, if its retention counts from there.
-        generation: the number of its last claim.
-        progress: the numbers of its last report, if any.
-        lost: how many workers were lost over it.
         segments, emitted: how many segments are stored, and their size in bytes.
         asked: author's key → how often it was asked.
-        open_keys: the wire keys of its questions without an answer.
-        problem: the first field that cannot be read, if any.
     """
 
     about: About

@@ -25,13 +25,9 @@ _ANY: Final = ("",)
 
 
 class Listener:
-    """Collects the hints that one listener has not read yet.
+    """Collects the hints that one listener has not read yet, about some tasks (`topics`) or all.
 
-    Args:
-        topics: the tasks it is interested in, None for every hint.
-
-    Attributes:
-        missed: whether hints may have been lost, so everything has to be read.
+    If hints may have been lost (`missed`), everything has to be read.
     """
 
     def __init__(self, topics: frozenset[str] | None) -> None:
@@ -64,11 +60,7 @@ class Listener:
 
 
 class _Channel:
-    """The listeners of one channel, by topic: a thousand streams of one owner may follow a thousand tasks.
-
-    Attributes:
-        live: whether the subscription is active.
-    """
+    """The listeners of one channel, by topic: a thousand streams of one owner may follow a thousand tasks."""
 
     def __init__(self) -> None:
         self.live = asyncio.Event()
@@ -115,11 +107,9 @@ class Notices:
 
     @asynccontextmanager
     async def listen(self, name: str, topics: Collection[str] | None = None) -> AsyncIterator[Listener]:
-        """Subscribe to a channel. The subscription is active on entry, unless the store does not answer.
+        """Subscribe to a channel, for the hints of some tasks or all.
 
-        Args:
-            name: the channel.
-            topics: the tasks whose hints are wanted, None for all hints of the channel.
+        The subscription is active on entry, unless the store does not answer.
         """
         listener = Listener(None if topics is None else frozenset(topics))
         channel = self._channels.setdefault(name, _Channel())

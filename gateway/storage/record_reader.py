@@ -30,11 +30,7 @@ _MISSHAPEN: Final = (LookupError, TypeError, ValueError, AttributeError)
 
 
 class RecordReader:
-    """Reads records, and logs those that cannot be read.
-
-    Args:
-        records: opens sealed values.
-    """
+    """Reads records, and logs those that cannot be read."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -51,14 +47,7 @@ class RecordReader:
         return self._view(owner, task_id, int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True)), in_brief=False)
 
     def brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
-        """Return a task in brief for a list, None if it no longer exists.
-
-        Args:
-            owner: of the task.
-            task_id: of the task.
-            now_ms: the time of reading.
-            values: the values of `BRIEF_FIELDS`.
-        """
+        """Return a task in brief for a list, from the values of `BRIEF_FIELDS`; None if it no longer exists."""
         brief = dict(zip(BRIEF_FIELDS, values, strict=True))
         if brief["phase"] is None and brief["about"] is None:
             return None
@@ -68,11 +57,7 @@ class RecordReader:
         return view
 
     def segment(self, owner: str, task_id: str, seq: int, fields: Mapping[bytes, bytes]) -> Any:
-        """Return an emitted block from its entry in the stream.
-
-        Raises:
-            Unreadable: it cannot be read.
-        """
+        """Return an emitted block from its entry in the stream, or raise `Unreadable`."""
         try:
             return self._records.open(owner, task_id, segment_field(seq), fields.get(b"block", b""))
         except Unreadable as problem:
@@ -129,8 +114,7 @@ class RecordReader:
     ) -> tuple[dict[str, Any], list[str]]:
         """Return what the client that created the task declared, and the scopes its tool required then.
 
-        Raises:
-            Unreadable: they do not open, or the task's unsealed facts are not those it was created with.
+        If they do not open, or the task's unsealed facts are not those of its creation, this raises `Unreadable`.
         """
         about, sealed = fields["about"] or b"", fields.get("capabilities") or b""
         match self._records.open(owner, task_id, "capabilities", sealed, about):
@@ -179,8 +163,7 @@ class RecordReader:
     def claimed(self, place: TaskPlace, entry_id: str, now_ms: int, record: Mapping[str, bytes]) -> Claim:
         """Return the claim of a record, without what only `open_claim` opens.
 
-        Raises:
-            Unreadable: a plain field cannot be read, or is not the one that the task was created with.
+        If a plain field cannot be read, or has changed since the task was created, this raises `Unreadable`.
         """
         owner, task_id = split_member(place.member)
         plain = read_plain(record)
@@ -212,11 +195,7 @@ class RecordReader:
         )
 
     def open_claim(self, claim: Claim, record: Mapping[str, bytes]) -> None:
-        """Fill in the sealed parts of a claim.
-
-        Raises:
-            Unreadable: one of them cannot be read.
-        """
+        """Fill in the sealed parts of a claim, or raise `Unreadable`."""
         call = self._records.open(claim.owner, claim.task_id, "call", record.get("call", b""), record["about"])
         try:
             claim.arguments, claim.context = call["arguments"], call["context"]

@@ -51,9 +51,7 @@ _json = msgspec.json
 class Records:
     """Seals and opens the fields of records.
 
-    Args:
-        max_value_bytes: the size of the largest value written. Larger stored values, up to `MAX_STORED_BYTES`, are
-            still read.
+    Nothing larger than `max_value_bytes` is written. Larger stored values, up to `MAX_STORED_BYTES`, are still read.
     """
 
     def __init__(self, holder: KeyHolder, telemetry: ProcessTelemetry, max_value_bytes: int = MAX_STORED_BYTES) -> None:
@@ -62,11 +60,7 @@ class Records:
         self._max_value_bytes = max_value_bytes
 
     def seal(self, owner: str, task_id: str, field: str, value: Any, about: bytes = b"") -> str:
-        """Seal a value for one field of one task. `about` is clear text that the value gets bound to.
-
-        Raises:
-            ValueTooLarge: the value is over the limit.
-        """
+        """Seal a value for one field of one task, or raise `ValueTooLarge`. It is bound to the clear text `about`."""
         return self.seal_packed(owner, task_id, field, pack(value), about)
 
     def seal_packed(self, owner: str, task_id: str, field: str, packed: bytes, about: bytes = b"") -> str:
@@ -81,8 +75,7 @@ class Records:
     def seal_segment(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> tuple[str, int]:
         """Seal the next segment of a task; return it and the total size of the segments including it.
 
-        Raises:
-            ValueTooLarge: the segments would be larger than the result that they belong to may be.
+        If they are larger than the result that they belong to may be, this raises `ValueTooLarge`.
         """
         packed = pack(dict(block))
         emitted = claim.emitted + len(packed)
@@ -91,11 +84,7 @@ class Records:
         return self.seal_packed(claim.owner, claim.task_id, segment_field(seq), packed), emitted
 
     def open_packed(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> bytes:
-        """Open a value sealed by `seal_packed`.
-
-        Raises:
-            Unreadable: it does not open.
-        """
+        """Open a value sealed by `seal_packed`, or raise `Unreadable`."""
         number, token = split_number(sealed)
         if number > STORED_VALUE.reads:
             raise self.unreadable(Unreadable(RejectReason.NEWER_SCHEMA, field))
@@ -109,19 +98,11 @@ class Records:
         return opened.plaintext
 
     def open(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> Any:
-        """Open a value sealed by `seal`.
-
-        Raises:
-            Unreadable: it does not open.
-        """
+        """Open a value sealed by `seal`, or raise `Unreadable`."""
         return self.unpack(field, self.open_packed(owner, task_id, field, sealed, about))
 
     def unpack(self, field: str, packed: bytes) -> Any:
-        """Return the value in an opened field.
-
-        Raises:
-            Unreadable: there is none.
-        """
+        """Return the value in an opened field, or raise `Unreadable`."""
         try:
             return unpack(packed)
         except ValueError:
@@ -139,10 +120,8 @@ class Records:
         """Return the unsealed facts about a new task, and the fields of its record.
 
         The unsealed facts, such as the tool's name, are bound to the values sealed with them. If someone changes one,
-        the other no longer opens. They include a random part that distinguishes this creation from any other.
-
-        Raises:
-            ValueTooLarge: a part of the task, or its whole journal, is over the limit.
+        the other no longer opens. They include a random part that distinguishes this creation from any other. A part of
+        the task that is over the limit, or its whole journal, raises `ValueTooLarge`.
         """
         who = new.principal
         call: dict[str, Any] = {
@@ -180,14 +159,7 @@ class Records:
     def ended(self, owner: str, task_id: str, name: str, value: Mapping[str, Any]) -> dict[str, Value]:
         """Return the fields with a task's outcome; the first one is the outcome itself.
 
-        Args:
-            owner: of the task.
-            task_id: of the task.
-            name: `result` or `error`.
-            value: its value.
-
-        Raises:
-            ValueTooLarge: the value is over the limit.
+        `name` is `result` or `error`. A value over the limit raises `ValueTooLarge`.
         """
         fields: dict[str, Value] = {name: self.seal(owner, task_id, name, dict(value))}
         if name == "result" and value.get("isError") is True:
@@ -198,13 +170,9 @@ class Records:
         return fields
 
     def changes(self, claim: Claim, kept: Kept) -> tuple[Changes, dict[str, bytes | None]]:
-        """Return the changes that turn the stored journal into the current one.
+        """Return the changes that turn the stored journal into the current one, and what to pass to `learn` then.
 
-        Returns:
-            The changes to the record, and what to pass to `learn` once they are stored.
-
-        Raises:
-            ValueTooLarge: a part of the journal, or all of it, is over the limit.
+        If a part of the journal, or all of it, is over the limit, this raises `ValueTooLarge`.
         """
         values: dict[str, Any] = {}
         dropped: set[str] = set()
@@ -261,11 +229,7 @@ def segment_field(seq: int) -> str:
 
 
 def _check_total(journal: Mapping[str, bytes | None]) -> None:
-    """Check that a journal is small enough for a worker, which reads it in one piece.
-
-    Raises:
-        ValueTooLarge: it is not.
-    """
+    """Raise `ValueTooLarge` unless a journal is small enough for a worker, which reads it in one piece."""
     total = sum(len(packed) for packed in journal.values() if packed is not None)
     if total > MAX_STORED_BYTES:
         raise ValueTooLarge("The stored state of the task", total, MAX_STORED_BYTES)

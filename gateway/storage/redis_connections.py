@@ -21,11 +21,7 @@ class Pool(BlockingConnectionPool):
         return made
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Return a connection.
-
-        Raises:
-            NotReached: there is none.
-        """
+        """Return a connection, or raise `NotReached`."""
         try:
             return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         except (RedisError, OSError) as error:

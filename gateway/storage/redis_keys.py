@@ -27,7 +27,6 @@ class TaskPlace(msgspec.Struct, frozen=True):
     """Where a task is stored.
 
     Attributes:
-        partition: its owner's partition.
         member: what identifies it in indexes and in the queue.
         keys: all keys that a script may touch, in the order that `gateway.storage.task_scripts` expects.
         channel: where its owner's listeners receive hints about changes.
@@ -50,14 +49,9 @@ class TaskPlace(msgspec.Struct, frozen=True):
 
 
 class Keys:
-    """Names the keys of one deployment.
+    """Names the keys of one deployment: every key and channel starts with `prefix`.
 
-    Args:
-        audience: the name of the deployment.
-        partitions: how many partitions its owners are spread over.
-
-    Attributes:
-        prefix: the start of every key and channel of the deployment.
+    The audience is the name of the deployment. Its owners are spread over the partitions.
     """
 
     def __init__(self, audience: str, partitions: int) -> None:

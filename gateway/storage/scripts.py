@@ -24,12 +24,7 @@ Value: TypeAlias = bytes | str | int
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes that a script makes in a record.
-
-    Attributes:
-        dropped: names of fields to delete.
-        written: fields to set.
-    """
+    """The changes that a script makes in a record: names of fields to delete, and fields to set."""
 
     dropped: frozenset[str] = frozenset()
     written: Mapping[str, Value] = field(default_factory=dict)
@@ -68,18 +63,9 @@ async def create(
 ) -> Any:
     """Store a task, and queue it unless it has a result.
 
-    Args:
-        client: the connection.
-        place: of the task.
-        quota: how many tasks its owner may have.
-        quota_bytes: how many bytes they may use together.
-        max_ttl_ms: the longest life of a task.
-        retention: how long it is kept.
-        request: what the task is found by, "" for nothing.
-        about: unsealed facts about the task, with a token that distinguishes this creation from any other.
-        fields: of its record.
-        order: the key that remembers which task an order created.
-        order_ms: for how long, or 0.
+    Its owner may have `quota` tasks, which may use `quota_bytes` together. The task is found by `request`, "" for
+    nothing. The facts `about` it are unsealed, with a token that distinguishes this creation from any other. The key
+    `order` remembers for `order_ms` which task an order created.
     """
     _, task_id = split_member(place.member)
     limits = (quota, quota_bytes, max_ttl_ms, retention.ms, retention.counts_from)
@@ -101,11 +87,7 @@ async def answer(client: RedisClient, place: TaskPlace, sealed: Mapping[str, str
 async def cancel(client: RedisClient, place: TaskPlace, cancellations: str, *, withdrawn: bool) -> Any:
     """Cancel a task at its owner's request; return its view.
 
-    Args:
-        client: the connection.
-        place: of the task.
-        cancellations: the channel that workers listen to.
-        withdrawn: whether the request that created the task was cancelled.
+    Workers listen to the channel `cancellations`. It was `withdrawn` if the request that created it was cancelled.
     """
     return await _of_task(client, task_scripts.CANCEL, place, cancellations, "withdrawn" if withdrawn else "")
 
@@ -113,12 +95,8 @@ async def cancel(client: RedisClient, place: TaskPlace, cancellations: str, *, w
 async def delete(client: RedisClient, place: TaskPlace, cancellations: str, token: str, *, chosen: bool) -> bool:
     """Delete a task at its owner's request; return whether it was deleted.
 
-    Args:
-        client: the connection.
-        place: of the task.
-        cancellations: the channel that workers listen to.
-        token: distinguishes a repetition of this deletion from another one.
-        chosen: whether the client chose the id. A chosen id stays taken for the time the task would have lived.
+    Workers listen to the channel `cancellations`. The token distinguishes a repetition of this deletion from another
+    one. An id that the client has chosen stays taken for the time the task would have lived.
     """
     remembered_ms = "" if chosen else task_scripts.DELETED_MS
     arguments = (cancellations, token, remembered_ms, task_scripts.DELETED_IDS)
@@ -175,14 +153,8 @@ async def wait(
 ) -> Any:
     """Make a running task wait for its client.
 
-    Args:
-        client: the connection.
-        place: of the task.
-        claim: of the task.
-        open_keys: the wire keys of the questions.
-        counts: how often each key was asked.
-        questions: sealed.
-        changes: of its journal.
+    `open_keys` are the wire keys of the questions, which are sealed; `counts` says how often each was asked. `changes`
+    are those of the journal.
     """
     asked = (claim.entry_id, open_keys, counts, questions)
     return await _of_claim(client, task_scripts.WAIT, place, claim, *asked, *changes.arguments())
@@ -201,10 +173,8 @@ async def release(client: RedisClient, place: TaskPlace, claim: Claim, changes: 
 class Agreed(NamedTuple):
     """What a deployment agrees on.
 
-    Attributes:
-        format: the store's format number as stored, b"" for none.
-        partitions: the number of partitions as stored, None if the format is unknown.
-        secret: sealed; None unless the format is known and the number of partitions is the proposed one.
+    The number of partitions is None if the format, b"" for none, is unknown. The sealed secret is None unless the
+    format is known and the number is the proposed one.
     """
 
     format: bytes
@@ -217,13 +187,8 @@ async def agree(
 ) -> Agreed:
     """Agree on the store's format, a number of partitions and a secret, each for some time.
 
-    Args:
-        client: the connection.
-        keys: of the number of partitions, of the secret, and of the format number.
-        partitions: the proposed number.
-        partitions_ms: its lifetime, and that of the format number.
-        secret: the proposed secret, sealed.
-        secret_ms: its lifetime.
+    The keys are those of the number of partitions, of the secret, and of the format number. The format number lives as
+    long as that of the partitions. The proposed secret is sealed.
     """
     arguments = (partitions, partitions_ms, secret, secret_ms, TASK_STORE.reads, TASK_STORE.writes)
     return Agreed(*await client.run(shared_scripts.AGREE, keys, arguments))
@@ -242,16 +207,9 @@ async def replace(client: RedisClient, key: str, old: bytes, new: bytes) -> bool
 async def spend(
     client: RedisClient, mark: str, answer_key: str, *, use: str, request: str, hold_ms: int, ttl_ms: int
 ) -> Any:
-    """Reserve something that can be used once.
+    """Reserve something that can be used once, for `hold_ms` until the use begins.
 
-    Args:
-        client: the connection.
-        mark: the key of its mark.
-        answer_key: the key of the answer to the first use.
-        use: identifies this use.
-        request: identifies the request.
-        hold_ms: how long to hold it until the use begins.
-        ttl_ms: lifetime of the mark.
+    `mark` and `answer_key` are the keys of its mark, which lives for `ttl_ms`, and of the answer to the first use.
     """
     return await client.run(shared_scripts.SPEND, [mark, answer_key], [use, request, hold_ms, ttl_ms])
 
@@ -279,15 +237,9 @@ async def forget_consumers(client: RedisClient, queue: str, idle_ms: int, leavin
 async def make_way(
     client: RedisClient, queue: str, task_prefix: str, *, seen: int, moved: int, owners: Iterable[str]
 ) -> bool:
-    """Move unstarted tasks behind the first task of another owner; return whether there is one.
+    """Move unstarted tasks of these owners behind the first task of another one; return whether there is one.
 
-    Args:
-        client: the connection.
-        queue: of a partition.
-        task_prefix: the start of the keys of its tasks.
-        seen: how many entries to look at.
-        moved: how many to move if none of these is another owner's and there may be more.
-        owners: the owners whose tasks move back.
+    Look at `seen` entries. If all of them are of these owners and there may be more, move `moved` of them.
     """
     return bool(await client.run(shared_scripts.MAKE_WAY, [queue], [task_prefix, seen, moved, *owners]))
 

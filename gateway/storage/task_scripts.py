@@ -51,13 +51,7 @@ VIEW_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One Lua script.
-
-    Attributes:
-        text: its source.
-        sha: the name that the server caches it under.
-        timely: whether it takes a deadline.
-    """
+    """One Lua script. `sha` is the name that the server caches it under; a timely one takes a deadline."""
 
     text: str
     sha: str = field(init=False)

@@ -42,12 +42,9 @@ _STATE_AFTER = {UseEnd.NEVER: "", UseEnd.REPEATABLE: "kept", UseEnd.USED: "used"
 
 
 class RedisTaskStore:
-    """Stores tasks for their owners.
+    """Stores tasks for their owners, who are spread over the partitions.
 
-    Args:
-        partitions: how many partitions its owners are spread over.
-        max_ttl_ms: the longest retention of a task.
-        max_value_bytes: the size of the largest value that a task stores.
+    No task is kept for longer than `max_ttl_ms`, or stores a value larger than `max_value_bytes`.
     """
 
     def __init__(
@@ -222,11 +219,7 @@ class RedisTaskStore:
                     yield topic_of(text)
 
     async def totals(self) -> dict[Phase, int]:
-        """Count the tasks of all owners by phase.
-
-        Raises:
-            TaskStoreDown: the store does not answer.
-        """
+        """Count the tasks of all owners by phase, or raise `TaskStoreDown`."""
         await self._deployment.ensure()
         return await read_totals(self._client, self._keys)
 
@@ -261,11 +254,7 @@ class RedisTaskStore:
         return Spent(Spending.ANSWERED, body)
 
     async def _begin(self, use: LegUse, leg_ms: int) -> None:
-        """Begin a use.
-
-        Raises:
-            TaskStoreAway: it has not begun, and never will.
-        """
+        """Begin a use. If it has not begun and never will, this raises `TaskStoreAway`."""
         began = False
         try:
             began = await scripts.begin_use(self._client, use.mark, use.token, ttl_ms=use.ttl_ms, leg_ms=leg_ms)

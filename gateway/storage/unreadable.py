@@ -27,9 +27,7 @@ _DAMAGED: Final = "task is damaged in the store"
 class Unreadable(Exception):
     """A task's record, or one of its values, cannot be read here.
 
-    Attributes:
-        reason: a key is missing here, a newer release wrote it, or it is damaged.
-        field: the name of the first such field.
+    A key is missing here, a newer release wrote it, or it is damaged. `field` is the name of the first such field.
     """
 
     def __init__(self, reason: RejectReason, field: str) -> None:
@@ -39,11 +37,7 @@ class Unreadable(Exception):
 
 
 class UnreadableLog:
-    """Logs each task that cannot be read once.
-
-    Args:
-        clock: returns the seconds of a clock that never goes back.
-    """
+    """Logs each task that cannot be read once."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

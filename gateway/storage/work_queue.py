@@ -43,14 +43,9 @@ MOVED_ENTRIES = 256
 
 
 class RedisWorkQueue:
-    """Hands tasks to one worker.
+    """Hands tasks to one worker, whose name no other running worker has.
 
-    Args:
-        worker_id: a name that no other running worker has.
-        partitions: how many partitions the deployment's owners are spread over.
-        max_ttl_ms: the longest retention of a task.
-        max_value_bytes: the size of the largest value that a task stores.
-        lease_ms: a task without a heartbeat for this long goes to another worker.
+    See `RedisTaskStore`. A task without a heartbeat for `lease_ms` goes to another worker.
     """
 
     def __init__(
@@ -136,11 +131,7 @@ class RedisWorkQueue:
         learn(claim, learned)
 
     async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
-        """See `gateway.tasks.ports.WorkQueue.emit`.
-
-        Raises:
-            ValueError: an earlier segment is missing.
-        """
+        """See `gateway.tasks.ports.WorkQueue.emit`. If an earlier segment is missing, this raises `ValueError`."""
         if seq <= claim.segments:
             return
         sealed, emitted = self._records.seal_segment(claim, seq, block)
@@ -182,11 +173,7 @@ class RedisWorkQueue:
         _check(await scripts.release(self._client, self._place(claim), claim, changes))
 
     async def totals(self) -> dict[Phase, int]:
-        """Count the tasks of all owners by phase.
-
-        Raises:
-            TaskStoreDown: the store does not answer.
-        """
+        """Count the tasks of all owners by phase, or raise `TaskStoreDown`."""
         await self._deployment.ensure()
         return await read_totals(self._client, self._keys)
 
@@ -270,9 +257,7 @@ class RedisWorkQueue:
     async def _look_at(self, place: TaskPlace, entry_id: str) -> None:
         """Read the task of a redelivered entry, so one that was handed on is not claimed again and again.
 
-        Raises:
-            Unreadable: the task cannot be read here.
-            TaskStoreDown: the store does not answer.
+        Raises `Unreadable` or `TaskStoreDown`.
         """
         stored = await self._client.command("HGETALL", place.task)
         record = {name.decode(errors="replace"): value for name, value in stored.items()}
@@ -280,12 +265,7 @@ class RedisWorkQueue:
             self._reader.open_claim(self._reader.claimed(place, entry_id, 0, record), record)
 
     async def _take(self, place: TaskPlace, entry_id: str, token: str) -> Claim | None:
-        """Claim a task; return None if there is nothing to run.
-
-        Raises:
-            Unreadable: the task cannot be read here.
-            TaskStoreDown: the store does not answer.
-        """
+        """Claim a task, or raise `Unreadable` or `TaskStoreDown`; return None if there is nothing to run."""
         reply = await scripts.claim(self._client, place, entry_id, self._worker_id, token)
         if reply[0] not in (b"claimed", b"unreadable"):
             return None

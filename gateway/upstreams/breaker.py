@@ -32,11 +32,7 @@ _UNHEALTHY: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that the breaker let through.
-
-    Attributes:
-        is_probe: whether it is a request that finds out if the upstream works again.
-    """
+    """A request that the breaker let through. A probe finds out whether the upstream works again."""
 
     is_probe: bool
 
@@ -48,11 +44,7 @@ class Breaker:
     """Counts the failures of one upstream. It opens after several in a row, and then refuses requests for a while.
 
     After the pause one request at a time is let through. If it succeeds, the breaker closes; if it fails, the pause
-    doubles.
-
-    Args:
-        clock: seconds that never go back.
-        on_change: called with whether the breaker is open, when that changes.
+    doubles. `on_change` is called with whether the breaker is open, when that changes.
     """
 
     def __init__(self, clock: Callable[[], float], on_change: Callable[[bool], None]) -> None:

@@ -26,12 +26,7 @@ WAITING_FOR_EACH_PLACE: Final = 4
 class Bulkhead:
     """The places of one upstream, given out in the order in which requests ask for them.
 
-    Args:
-        places: how many requests may be in flight.
-        rate: how often requests may start, or None for any rate.
-        on_change: called with the number of requests in flight, when it changes.
-        wait_seconds: how long a request waits for a place.
-        clock: seconds that never go back.
+    `on_change` is called with the number of requests in flight, when it changes.
     """
 
     def __init__(
@@ -56,8 +51,7 @@ class Bulkhead:
         """Hold a place while the context is open.
 
         Raises:
-            Overloaded: no place became free in time, or too many requests wait already, or the rate is used up.
-                Nothing was sent.
+            Overloaded: no place came free in time, too many requests wait, or the rate is used up. Nothing was sent.
         """
         self._keep_rate()
         await self._enter()

@@ -15,10 +15,7 @@ def caller_of(
 ) -> UpstreamCaller:
     """Return what an upstream may learn of a request: of its headers, only those that are forwarded.
 
-    Args:
-        requester: who asks.
-        definition: of the upstream.
-        capabilities: what to declare; None for what the client declared.
+    Without `capabilities`, those that the client declared are declared.
 
     Raises:
         InvalidRequest: a header to forward is repeated, or has characters that a header must not have.

@@ -66,28 +66,21 @@ class Credentials(Protocol):
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
         """Return the header fields for a request of this caller, names in lower case.
 
-        Raises:
-            UpstreamFailure: there is no credential for this caller (`CREDENTIALS`).
+        Without a credential for this caller, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
         ...
 
     async def renew(self, caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
         """Replace a credential that the upstream refused, and return whether `headers` may now return another one.
 
-        Args:
-            caller: the caller.
-            refused: what `headers` returned.
-
-        Raises:
-            UpstreamFailure: there is no other credential for this caller (`CREDENTIALS`).
+        `refused` is what `headers` returned. Without another credential, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
         ...
 
     async def token_to_keep(self, caller: UpstreamCaller, /) -> str | None:
         """Return a token that a task must keep, because it cannot be had without the caller; None if it needs none.
 
-        Raises:
-            UpstreamFailure: there is no credential for this caller (`CREDENTIALS`).
+        Without a credential for this caller, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
         ...
 
@@ -107,15 +100,10 @@ def credentials_of(definition: Definition) -> Credentials:
 
 
 class PlainHeaders:
-    """Header fields of the definition, and those of the caller's request that it passes on.
+    """Header fields of the definition, and those of the caller's request that it passes on, which win.
 
-    Fields that the protocol or HTTP itself writes are left out.
-
-    Args:
-        fields: names and values from the definition.
-        forwarded: names of header fields to take from the caller's request, which win. `Authorization` and `Cookie` are
-            never taken.
-        authorizes: whether `fields` may contain `Authorization`.
+    `Authorization` and `Cookie` are never taken from the caller; `authorizes` tells whether `fields` may contain
+    `Authorization`. Fields that the protocol or HTTP itself writes are left out.
     """
 
     def __init__(
@@ -150,14 +138,9 @@ class PlainHeaders:
 
 
 class OAuthClient:
-    """The gateway as a client of a token endpoint (RFC 6749 section 4.4).
+    """The gateway as a client of a token endpoint (RFC 6749 section 4.4). Redirects are not followed.
 
-    Args:
-        url: the token endpoint, as the operator wrote it. Redirects are not followed.
-        client_id: the name of the gateway there.
-        client_secret: its secret.
-        fields: further fields of the request; those without a value are left out.
-        seconds: the time limit of a request.
+    `fields` are further fields of the request; those without a value are left out.
     """
 
     def __init__(
@@ -181,11 +164,7 @@ class OAuthClient:
         return place_of(self._url)
 
     async def token(self) -> tuple[str, float]:
-        """Return a token and its lifetime in seconds.
-
-        Raises:
-            TokenRefused: there was no usable answer. The text contains no secret.
-        """
+        """Return a token and its lifetime in seconds, or raise `TokenRefused`, whose text contains no secret."""
         form = {"grant_type": "client_credentials", **self._form}
         try:
             answer = await post_form(self._url, form, self._headers, seconds=self._seconds, max_bytes=MAX_ANSWER_BYTES)
@@ -208,13 +187,7 @@ class _Held:
 class ClientCredentials:
     """A token for the gateway itself, the same for all callers. It is replaced shortly before it expires.
 
-    One request for a token is in progress at a time, and everyone waits for it.
-
-    Args:
-        upstream: the name of the upstream.
-        client: asks for tokens.
-        plain: further header fields.
-        clock: a clock that never goes back.
+    One request for a token is in progress at a time, and everyone waits for it. `plain` has further header fields.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -278,13 +251,7 @@ class ClientCredentials:
 
 
 class ExchangedCredentials:
-    """The caller's token, exchanged for one that the upstream accepts (RFC 8693). In a task, the one that it keeps.
-
-    Args:
-        upstream: the name of the upstream.
-        wanted: the token to ask for.
-        plain: further header fields.
-    """
+    """The caller's token, exchanged for one that the upstream accepts (RFC 8693). In a task, the one that it keeps."""
 
     def __init__(self, upstream: str, wanted: TokenWanted, plain: PlainHeaders) -> None:
         self._upstream = upstream
@@ -338,11 +305,7 @@ def _bearer(token: str) -> bytes:
 
 
 def _read_token(answer: Fetched) -> tuple[str, float]:
-    """Return the token of an answer (RFC 6749 section 5.1) and its lifetime in seconds.
-
-    Raises:
-        TokenRefused: there is none.
-    """
+    """Return the token of an answer (RFC 6749 section 5.1) and its lifetime in seconds, or raise `TokenRefused`."""
     told = _json_object(answer.body)
     if answer.status != 200:
         code = told.get("error")

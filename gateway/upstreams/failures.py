@@ -42,8 +42,6 @@ class UpstreamFailure(GatewayError):
     """A request to an upstream has no result.
 
     Attributes:
-        upstream: the name of the upstream.
-        reason: why.
         sent: whether the upstream may have received the request, and so may have acted.
         refused: whether it received the request and refused it, so it should not have acted. Never with `sent`.
         detail: for the log; it contains no secret and nothing that only the upstream said.

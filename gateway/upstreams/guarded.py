@@ -21,14 +21,7 @@ class UpstreamClient(Requests, Protocol):
 
 
 class GuardedClient:
-    """A client for the requests of callers. It keeps to the limits of the upstream.
-
-    Args:
-        upstream: the name of the upstream.
-        client: sends the requests.
-        breaker: refuses them after repeated failures.
-        bulkhead: has the places in flight.
-    """
+    """A client for the requests of callers. It keeps to the limits of the upstream."""
 
     def __init__(self, upstream: str, client: UpstreamClient, breaker: Breaker, bulkhead: Bulkhead) -> None:
         self._upstream = upstream
@@ -52,10 +45,8 @@ class GuardedClient:
     ) -> dict[str, Any]:
         """Send a request and return its result; see `StatelessClient.request`. The wait for a place is not counted.
 
-        Raises:
-            UpstreamError: the upstream answered with a JSON-RPC error.
-            UpstreamFailure: the answer is not valid, or the breaker is open.
-            Overloaded: no place became free in time. Nothing was sent.
+        An open breaker raises `UpstreamFailure` too. If no place became free in time, `Overloaded` is raised, and
+        nothing was sent.
         """
         if self._breaker.refuses:
             raise self._refused()

@@ -23,12 +23,7 @@ class Known:
     """An entry that is served.
 
     Attributes:
-        raw: the entry as the upstream listed it.
-        own: the upstream's own name or URI.
-        judged: what rules judge: the name of a tool or prompt, or the canonical form of a URI or template. None if a
-            URI has no such form.
-        template: matches the URIs of a template; None for all other entries.
-        served: its relay.
+        judged: the name, or the canonical form of a URI or template, by which rules judge; None without such a form.
     """
 
     raw: Any

@@ -63,15 +63,9 @@ class Connection(Protocol):
 
 
 class Live:
-    """Serves one upstream: reads its lists, and makes its part.
+    """Serves one upstream: reads its lists, and makes its part. `changed` is called when there is another part.
 
-    Args:
-        definition: what the operator wrote.
-        connection: the client.
-        telemetry: counts events.
-        make_parts: returns what makes the parts, for a client that keeps to the limits.
-        changed: called when there is another part.
-        announce: called with the exposed URI of a resource that may have changed; None if no client listens here.
+    `announce` gets the exposed URI of a resource that may have changed; it is None if no client listens here.
     """
 
     def __init__(

@@ -82,16 +82,8 @@ class _Found:
 class PartMaker:
     """Makes the part of one upstream. It also finds what no list has, and completes arguments.
 
-    An entry that has not changed keeps its relay from one list to the next.
-
-    Args:
-        definition: what the operator wrote.
-        client: asks the upstream for completions and for the lists of callers.
-        relay: runs the legs.
-        telemetry: counts what is left out.
-
-    Attributes:
-        revision: changes when the lists of callers may have changed.
+    An entry that has not changed keeps its relay from one list to the next. `revision` changes when the lists of
+    callers may have changed.
     """
 
     def __init__(
@@ -237,8 +229,7 @@ class PartMaker:
     async def _read_uris(self, requester: Requester) -> None:
         """Make sure that this process has read what a caller may see.
 
-        Raises:
-            UpstreamFailure: that is not possible now, and only listed resources are served.
+        If that fails and only listed resources are served, `UpstreamFailure` is raised.
         """
         if self._lists is not None:
             for kind in URI_KINDS:
@@ -253,11 +244,8 @@ class PartMaker:
     async def _learn(self, kind: Kind, exposed: str, guessed: str, requester: Requester) -> Learned | None:
         """Return what a name is that only the list of its caller has: this process may not have read that one yet.
 
-        Args:
-            kind: of the entry.
-            exposed: as the client sent it.
-            guessed: the upstream's own name by whose rules the call was checked.
-            requester: the caller.
+        `exposed` is the name as the client sent it. The call was checked by the rules of `guessed`, the upstream's own
+        name.
         """
         assert self._lists is not None  # noqa: S101 - the caller checks it
         try:
@@ -308,8 +296,7 @@ class PartMaker:
     ) -> Mapping[str, Any] | None:
         """Return the `completion` object of the upstream, or None if it has none.
 
-        Raises:
-            RpcError: the upstream refuses, or cannot be asked now.
+        If the upstream refuses or cannot be asked now, this raises `RpcError`.
         """
         params: dict[str, Any] = {"argument": {"name": argument, "value": value}}
         if context:

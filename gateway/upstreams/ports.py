@@ -17,9 +17,7 @@ class UpstreamCaller:
 
     Attributes:
         principal: the caller, or None if it is anonymous or the gateway asks for itself.
-        exchange: exchanges the caller's token, or None.
         headers: the headers of the caller's request, by lower-case name; only those of `forward_headers` are sent.
-        capabilities: what the caller's client declared.
         token: a token for the upstream that a task has kept, or None.
     """
 

@@ -94,8 +94,6 @@ class Learned:
     """An entry of a list, whose name or URI no list had before.
 
     Attributes:
-        own: the upstream's own name or URI.
-        param_headers: the arguments that are repeated in headers.
         repeatable: whether the upstream may get a request twice, see `protocol.upstream.entries.is_repeatable`.
         same_rules: whether the call was checked against the rules of this entry.
     """
@@ -119,16 +117,7 @@ Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 
 
 class UpstreamRelay:
-    """The relays of one upstream. `of` returns that of an entry.
-
-    Args:
-        definition: what the operator wrote.
-        client: sends the requests, within the limits of the upstream.
-        credentials: has the tokens that tasks keep.
-        telemetry: counts what fails and what is dropped.
-        clock: seconds that never go back.
-        pause: waits for some seconds.
-    """
+    """The relays of one upstream. `of` returns that of an entry."""
 
     def __init__(
         self,
@@ -151,9 +140,7 @@ class UpstreamRelay:
     def of(self, entry: Entry, learn: Learn | None = None) -> EntryRelay:
         """Return the relay of an entry, for `RelayedTool`, `RelayedPrompt` or `RelayedResource`.
 
-        Args:
-            entry: the entry.
-            learn: finds out what the entry is, if no list has it and each caller has another list.
+        `learn` finds out what the entry is, if no list has it and each caller has another list.
         """
         repeatable = is_repeatable(entry.entry.get("annotations"))
         return EntryRelay(
@@ -169,13 +156,7 @@ class UpstreamRelay:
 class EntryRelay:
     """Runs the legs of one tool, prompt or resource, or of the resources of a template.
 
-    Args:
-        relay: what it shares with the others of its upstream.
-        method: how the upstream is asked for it.
-        own: the upstream's name or URI.
-        param_headers: the arguments that are repeated in headers.
-        repeatable: see `Learned`.
-        learn: see `UpstreamRelay.of`.
+    The upstream is asked with `method` for `own`, its name or URI. See `Learned` and `UpstreamRelay.of` for the others.
     """
 
     def __init__(
@@ -205,8 +186,7 @@ class EntryRelay:
     ) -> RelayFunction:
         """Return what runs a leg; see `Relayed.bind_relay`.
 
-        Raises:
-            InvalidRequestState: the call began at an upstream that has become another one.
+        If the call began at an upstream that has become another one, this raises `InvalidRequestState`.
         """
         slot = self._slot(journal, requester)
         if self._method == "resources/read":
@@ -223,8 +203,7 @@ class EntryRelay:
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """Keep in the journal the identity of the upstream and, if it needs one, the token of the caller.
 
-        Raises:
-            CannotContinue: there is no token for this caller.
+        Without a token for this caller, this raises `CannotContinue`.
         """
         slot = await self._named(self._slot(journal, requester), served, requester)
         try:
@@ -237,8 +216,7 @@ class EntryRelay:
     async def _named(self, slot: Slot, served: Relayed, requester: Requester) -> Slot:
         """Return a slot with the upstream's name of a tool, where a worker could not tell it from ours.
 
-        Raises:
-            CannotContinue: the rules of the tool became known only now.
+        If the rules of the tool became known only now, this raises `CannotContinue`.
         """
         own, headers = self._own, self._param_headers
         learned = None if self._learn is None else await self._learn(requester)
@@ -277,13 +255,8 @@ class EntryRelay:
 class _Request:
     """The request of one call.
 
-    Attributes:
-        method: of the request.
-        target: the name or URI that the client sent.
-        own: the same as the upstream knows it.
-        params: of the first request.
-        param_headers: names and values of its `Mcp-Param-*` headers.
-        repeatable: see `Learned`.
+    `target` is the name or URI that the client sent, `own` the same as the upstream knows it. `params` are those of the
+    first request. `param_headers` has names and values of `Mcp-Param-*`. See `Learned` for `repeatable`.
     """
 
     method: str
@@ -309,8 +282,7 @@ def _headers_of(slot: Slot) -> tuple[ParamHeader, ...]:
 def _checked(learned: Learned, upstream: str, name: str) -> str:
     """Return the upstream's own name of what was learned.
 
-    Raises:
-        CannotContinue: it has other rules than those that the call was checked against.
+    If it has other rules than those that the call was checked against, this raises `CannotContinue`.
     """
     if not learned.same_rules:
         raise CannotContinue(texts.known_only_now(upstream, name))
@@ -318,15 +290,7 @@ def _checked(learned: Learned, upstream: str, name: str) -> str:
 
 
 class _Leg:
-    """One leg of a call to an upstream.
-
-    Args:
-        relay: the relays of the upstream.
-        request: what the upstream is asked for.
-        requester: who asks.
-        slot: where the call stands.
-        learn: see `UpstreamRelay.of`.
-    """
+    """One leg of a call to an upstream. `UpstreamRelay.of` explains `learn`."""
 
     def __init__(
         self,
@@ -396,9 +360,7 @@ class _Leg:
     def _answered(self, answers: Mapping[str, Answer], early: Mapping[str, Answer]) -> dict[str, Any]:
         """Return the params of the next request: the first ones, with answers and state.
 
-        Args:
-            answers: to what the upstream asked last.
-            early: what the client sent with its first request; the upstream judges them, as if it was asked directly.
+        `early` is what the client sent with its first request; the upstream judges it, as if it was asked directly.
 
         Raises:
             Refused: the client answered with an error. A request to the upstream cannot carry that, so the call ends.
@@ -502,8 +464,7 @@ class _Leg:
     def _asked(self, leg: RelayLeg, result: Mapping[str, Any]) -> Asked | None:
         """Return what the upstream asks, or None if the result is final.
 
-        Raises:
-            CannotContinue: it asks in a way that cannot be passed on.
+        If it asks in a way that cannot be passed on, this raises `CannotContinue`.
         """
         try:
             asked = input_required(result, max_bytes=MAX_TASK_BYTES if leg.in_task else MAX_CARRIED_BYTES)
@@ -598,11 +559,7 @@ class _Leg:
 
 
 def _refuse_unaskable(question: AskedQuestion) -> None:
-    """Refuse what no client can be asked.
-
-    Raises:
-        Misasked: the question lacks what its method needs.
-    """
+    """Raise `Misasked` for what no client can be asked: a question without what its method needs."""
     try:
         forwarded_question(question.method, question.params)
     except ValueError:

@@ -56,9 +56,6 @@ class NeedSessions:
     """Remembers for an hour which functions of an upstream need a session.
 
     Each caller has a memory of their own: what an upstream answers may be what its caller made it say.
-
-    Args:
-        clock: seconds that never go back.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:

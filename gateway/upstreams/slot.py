@@ -26,8 +26,7 @@ class Slot(msgspec.Struct, frozen=True):
         state: its newest `requestState`, to the byte; None if it sent none.
         questions: what it asked last, so that an answer that is missing or does not fit can be asked for again.
         spent_ms: how long the upstream has worked so far, in milliseconds.
-        sent: whether a request was about to be sent whose outcome nobody has recorded. Only tasks record this.
-        token: the token for the upstream that a task keeps, or None.
+        sent: whether a request was about to be sent, and no outcome is recorded. Only in tasks.
         own: the upstream's name of a tool, if a worker may be unable to find it out; else None.
         param_headers: the names of its `Mcp-Param-*` headers, each followed by the path of the argument.
     """
@@ -75,8 +74,7 @@ class Slot(msgspec.Struct, frozen=True):
     def from_map(cls, slot: Mapping[str, Any]) -> Slot:
         """Read the form of the journal.
 
-        Raises:
-            MalformedSlot: a member is missing or has another type, or the slot is of another era.
+        A missing member, one of another type, or a slot of another era raises `MalformedSlot`.
         """
         try:
             if slot["era"] != ERA:

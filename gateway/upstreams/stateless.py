@@ -100,11 +100,7 @@ _NOT_HEARING: Final = _Hearing()
 class _Job(msgspec.Struct, frozen=True):
     """A request to send, once or twice.
 
-    Attributes:
-        request_id: its id, which its progress also carries.
-        deadline: when it must have ended, on the clock of the event loop.
-        max_bytes: the largest message of the answer.
-        repeatable: whether the upstream may get it twice.
+    Progress carries the same id. The deadline is on the clock of the event loop. A repeatable one may be sent twice.
     """
 
     request_id: int
@@ -125,14 +121,8 @@ class _Job(msgspec.Struct, frozen=True):
 class StatelessClient:
     """Sends requests to one upstream, and reads its answers strictly.
 
-    Args:
-        upstream: its name, for errors and metrics.
-        http: sends requests.
-        credentials: what proves who asks.
-        telemetry: counts how requests end.
-        client_info: the `Implementation` of the gateway.
-        tracing: makes a span for each request, which the upstream can join; None makes none.
-        clock: measures how long requests take.
+    `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
+    a span for each request, which the upstream can join.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -173,21 +163,16 @@ class StatelessClient:
     ) -> dict[str, Any]:
         """Send a request and return its result, without the reserved keys of its `_meta`.
 
-        Cancelling this closes the connection, which cancels the request at the upstream.
+        Cancelling this closes the connection, which cancels the request at the upstream. Reserved keys of the `_meta`
+        of `params` are replaced by ours. Capabilities of the `requester` are declared upstream, as far as they are
+        relayed.
 
-        Args:
-            method: the method.
-            params: its parameters. Reserved keys of their `_meta` are replaced by ours.
-            requester: for whom it is sent; what its client declared is declared upstream, as far as it is relayed.
-            param_headers: names and plain values of `Mcp-Param-*`, see `protocol.upstream.requests.mirrored`.
-            on_notice: is called with the method of each progress notification or log message of this request, and its
-                checked parameters without token and `_meta`.
-            wants_progress: whether to ask for progress.
-            log_level: the least severe log messages to ask for; None asks for none.
-            repeatable: whether to send a `tools/call` again that the upstream has refused with a 503. All other methods
-                only read, so they are sent again anyway.
-            seconds: the time limit, retries included.
-            max_bytes: the largest answer.
+        `param_headers` are names and plain values of `Mcp-Param-*`, see `protocol.upstream.requests.mirrored`.
+        `on_notice` is called with the method of each progress notification or log message of this request, and its
+        checked parameters without token and `_meta`. `seconds` is the time limit, retries included.
+
+        `repeatable` sends a `tools/call` again that the upstream has refused with a 503. All other methods only read,
+        so they are sent again anyway.
 
         Raises:
             UpstreamError: the upstream answered with a JSON-RPC error.
@@ -234,12 +219,8 @@ class StatelessClient:
         """Open a stream of changes (`subscriptions/listen`), which the context yields once it is acknowledged.
 
         The stream yields methods and parameters of notifications. It ends when the upstream ends it, when it lasted
-        `LISTEN_SECONDS`, or after `LISTEN_IDLE_SECONDS` of silence; then lists may have changed unnoticed.
-
-        Args:
-            wanted: the filter, such as `{"toolsListChanged": True}`.
-            requester: for whom it is opened.
-            seconds: the time limit for the acknowledgement.
+        `LISTEN_SECONDS`, or after `LISTEN_IDLE_SECONDS` of silence; then lists may have changed unnoticed. `wanted` is
+        the filter, such as `{"toolsListChanged": True}`. `seconds` limits the wait for the acknowledgement.
 
         Raises:
             UpstreamError: the upstream answered with a JSON-RPC error; from the stream too.

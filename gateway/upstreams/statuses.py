@@ -42,10 +42,8 @@ def may_have_error(status: int) -> bool:
 def meaning_of(status: int, *, acts: bool) -> Meaning:
     """Return the failure that a status stands for, if its body contains no JSON-RPC error.
 
-    Args:
-        status: of the response.
-        acts: whether the upstream may have acted if it answers 503. Some proxies send that too when the server behind
-            them broke off, perhaps in the middle of its work.
+    `acts` tells whether the upstream may have acted if it answers 503. Some proxies send that too when the server
+    behind them broke off, perhaps in the middle of its work.
     """
     detail = f"HTTP {status}"
     if status in _REDIRECTS:

@@ -85,12 +85,7 @@ def known_only_now(upstream: str, name: str) -> str:
 
 
 def misasked(upstream: str, problem: str) -> str:
-    """Return what a caller reads when an upstream asks in a way that cannot be passed on.
-
-    Args:
-        upstream: its name.
-        problem: the end of a sentence, see `Misasked`.
-    """
+    """Return what a caller reads when an upstream asks in a way that cannot be passed on. See `Misasked`."""
     return f"The server {upstream!r} needs an answer, but {problem}. {MAY_HAVE_ACTED}"
 
 

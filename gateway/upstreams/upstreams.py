@@ -20,10 +20,8 @@ OnChange: TypeAlias = Callable[[Sequence[Part]], None]
 class Upstreams:
     """Serves the upstreams that the operator's file names.
 
-    Args:
-        definitions: the upstreams, in the order in which their entries are listed.
-        make: makes a live upstream. It must not connect yet.
-        forget: called with the name of an upstream that is no longer served.
+    Their entries are listed in the order of `definitions`. `make` makes a live upstream, which must not connect yet.
+    `forget` is called with the name of an upstream that is no longer served.
 
     Attributes:
         on_change: called with all parts when one of them is another one. Requests that arrive later must see them.
@@ -63,10 +61,8 @@ class Upstreams:
     def replace(self, definitions: Iterable[Definition]) -> None:
         """Serve other upstreams from now on.
 
-        One whose definition is the same is left alone. Calls that run at another one end undisturbed.
-
-        Raises:
-            Exception: what `make` raises. Everything then stays as it is.
+        One whose definition is the same is left alone. Calls that run at another one end undisturbed. If `make` raises,
+        everything stays as it is.
         """
         served = list(definitions)
         kept = {name: live for name, live in self._live.items() if live.definition in served}

@@ -18,13 +18,9 @@ SETTING = "GATEWAY_UPSTREAMS"
 class UpstreamWatcher:
     """Watches a file of upstreams and the files that it refers to.
 
-    A change that cannot be used is logged, and the current upstreams stay in use.
-
-    Args:
-        reader: reads the file; it has read it once already.
-        current: what the file said when it was read.
-        take: called on the event loop with what the file says now, if that differs from before.
-        poll_seconds: the time between two looks.
+    A change that cannot be used is logged, and the current upstreams stay in use. The reader has read the file once,
+    with `current` as its result. `take` is called on the event loop with what the file says now, if that differs from
+    before.
     """
 
     def __init__(

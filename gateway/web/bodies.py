@@ -26,14 +26,7 @@ NEVER_REFUSED: Final = (
 
 
 class BodyReader:
-    """Reads bodies.
-
-    Args:
-        max_bytes: the largest body. A larger one is refused while it arrives.
-
-    Attributes:
-        large_from: larger bodies are large.
-    """
+    """Reads bodies. Above `max_bytes`, a body is refused while it arrives; above `large_from`, it is large."""
 
     def __init__(self, max_bytes: int) -> None:
         self.large_from = min(SMALL_BYTES, max_bytes)
@@ -44,13 +37,9 @@ class BodyReader:
     ) -> tuple[bytes, bool]:
         """Return a body, and whether it must be refused if it turns out to be a request.
 
-        Args:
-            exchange: the request.
-            headers: its headers.
-            whole: the body if it has arrived, or None.
-            held: counts its bytes: all at once where their number is declared, else as they arrive. Once all have come,
-                it counts what the body takes when it is decoded.
-            method: the method that the headers name, or b"".
+        `whole` is the body if it has arrived. `held` counts its bytes: all at once where their number is declared, else
+        as they arrive. Once all have come, it counts what the body takes when it is decoded. The headers name the
+        method, or b"".
 
         Raises:
             TooManyBodyBytes: the caller has its share. Nothing of the body was decoded.
@@ -71,11 +60,7 @@ class BodyReader:
         return whole, must_be_refused
 
     def _size_of(self, headers: Headers, whole: bytes | None) -> int | None:
-        """Return the size of a body, or None if nobody knows it yet.
-
-        Raises:
-            HttpRefusal: it is larger than a body may be.
-        """
+        """Return the size of a body, or None if nobody knows it yet. A body that is too large raises `HttpRefusal`."""
         size: int | None = None
         declared = headers.get(b"content-length")
         if whole is not None:
@@ -95,8 +80,7 @@ class BodyReader:
 def _count(held: HeldBody, charge: int, size: int, method: bytes) -> bool:
     """Count a body as so many bytes, and return whether it must be refused if it turns out to be a request.
 
-    Raises:
-        TooManyBodyBytes: the caller has its share.
+    If the caller has its share, this raises `TooManyBodyBytes`.
     """
     try:
         held.grow_to(charge)

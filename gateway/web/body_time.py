@@ -18,12 +18,8 @@ from gateway.web.errors import to_http
 class TimedBody:
     """The ASGI callables of one request, whose body must be complete in time.
 
-    A body that is late counts as a client that has gone. Then `refuse_late` tells the client why.
-
-    Args:
-        receive: the callable of the server.
-        send: the callable of the server.
-        seconds: how long the body may take, from when the application first waits for it.
+    The time begins when the application first waits for the body. A body that is late counts as a client that has gone.
+    Then `refuse_late` tells the client why.
     """
 
     def __init__(self, receive: Receive, send: Send, seconds: float) -> None:

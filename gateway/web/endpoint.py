@@ -53,16 +53,10 @@ _STATE_MARK: Final = b'"requestState"'
 
 
 class Arrival:
-    """A request whose headers are complete.
+    """A request whose headers are complete. It is `refused` if it has no place because there are too many requests.
 
-    Args:
-        last_values: the last value of each header, by its name in lower case.
-        method: the method that the headers name. It is compared with the body later.
-        visit: its place among the requests in progress, or None.
-        refused: whether it has no place because there are too many requests.
-
-    Attributes:
-        forwarded_id: the id that a trusted proxy gave it, or "".
+    `last_values` are by lower-case name. The headers name the method, which is compared with the body later.
+    `forwarded_id` is the id that a trusted proxy gave it, or "".
     """
 
     __slots__ = ("forwarded_id", "last_values", "method", "refused", "visit")
@@ -83,23 +77,11 @@ class Arrival:
 
 
 class McpEndpoint:
-    """The MCP endpoint.
+    """The MCP endpoint. A body larger than `max_body_bytes` is refused while it arrives.
 
-    Args:
-        dispatcher: answers requests.
-        authenticator: identifies callers.
-        origins: decides which hosts and web pages may call.
-        telemetry: counts refusals.
-        audit: logs refusals.
-        callers: limits each caller.
-        admission: limits the load of this replica.
-        max_body_bytes: the largest body. A larger one is refused while it arrives.
-        challenges: writes the challenge for a caller whose token grants too little.
-        replica_id: sent in `X-Gateway-Replica` with every response; None omits the header.
-        close_connections: answer each request with `Connection: close`.
-
-    Attributes:
-        takes_on: whether new requests are accepted. Those in `NEVER_REFUSED` always are.
+    `replica_id` is sent in `X-Gateway-Replica` with every response, None omits the header. `close_connections` answers
+    each request with `Connection: close`. `takes_on` tells whether new requests are accepted; those in `NEVER_REFUSED`
+    always are.
     """
 
     def __init__(
@@ -362,19 +344,12 @@ class McpEndpoint:
 class _Client:
     """The other end of a request's connection; implements `gateway.wires.ports.Client`.
 
-    Args:
-        exchange: the request and its answer.
-        visit: the place of the request, or None if it needs none.
-        stream: counts an open stream of the caller.
-        principal: the caller, or None if the caller is anonymous.
-        goes_on: whether the request seems to continue a call.
-        refused: whether there were too many requests when it arrived.
-        may_stream: whether the client accepts a stream.
-        forwarded_id: the id that a trusted proxy gave the request, or "".
+    The visit is None if the request needs no place. `stream` counts an open stream of the caller. `goes_on` tells
+    whether the request seems to continue a call, `refused` whether there were too many requests when it arrived.
+    `forwarded_id` is the id that a trusted proxy gave it, or "".
 
     Attributes:
         post: sends a message before the answer; None if the client does not accept a stream.
-        forwarded_id: the id that a trusted proxy gave the request, or "".
     """
 
     __slots__ = (

@@ -51,14 +51,8 @@ def to_http(
     """Return status, headers and body for an error.
 
     A refusal before JSON-RPC also has its reason as a JSON-RPC error, which every client of the protocol can show. The
-    status has its usual meaning.
-
-    Args:
-        error: the error for the client.
-        request_id: the id of the request, or None if it could not be read.
-        challenges: writes the challenge for a caller whose token grants too little.
-        always_ok: send every JSON-RPC error with 200. Clients of the handshake wires need this, because they take any
-            other status as the end of their session or connection.
+    status has its usual meaning, unless `always_ok` sends every JSON-RPC error with 200. Clients of the handshake wires
+    need this, because they take any other status as the end of their session or connection.
     """
     if isinstance(error, NotNow):
         retry_after = (b"retry-after", str(error.retry_after_seconds).encode())

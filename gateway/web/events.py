@@ -10,16 +10,10 @@ from gateway.protocol import sse
 
 
 class EventStream:
-    """Writes posted messages in order, and a comment whenever the stream has been quiet for a while.
+    """Writes posted messages in order, and a comment whenever the stream has been quiet for `keep_alive_seconds`.
 
-    Args:
-        send: the ASGI callable.
-        headers: sent in addition to the headers that every such stream has.
-        keep_alive_seconds: how long the stream may be quiet before a comment is sent.
-
-    Attributes:
-        begun: whether the start of the response has been written.
-        pending_bytes: the size of the posted messages that are not written yet.
+    The headers are additional to those that every such stream has. `begun` tells whether the start of the response has
+    been written. `pending_bytes` is the size of the posted messages that are not written yet.
     """
 
     def __init__(

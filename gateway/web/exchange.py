@@ -41,10 +41,7 @@ class BodyTooLarge(Exception):
 class Patience:
     """Finds the exchanges that take long, with one timer for all of them.
 
-    Attributes:
-        loop: the event loop of the exchanges.
-        thread: the thread of the event loop.
-        turn: held by the exchange whose turn it is to take long at once; see `Exchange.turn`.
+    The exchange whose turn it is to take long at once holds `turn`; see `Exchange.turn`.
     """
 
     def __init__(self) -> None:
@@ -74,14 +71,9 @@ class Patience:
 
 
 class Exchange:
-    """Reads one request and writes its answer.
+    """Reads one request and writes its answer. The headers are sent with every answer.
 
-    Args:
-        receive: the ASGI callable.
-        send: the ASGI callable.
-        headers: sent with every answer.
-        patience: shared by many exchanges; None creates one for this exchange.
-        shortcut: None if the server has only ASGI events.
+    Many exchanges share a `patience`. There is no shortcut if the server has only ASGI events.
     """
 
     # Most exchanges never set these.
@@ -117,11 +109,7 @@ class Exchange:
         return None if self._shortcut is None else self._shortcut.body()
 
     async def read_body(self, limit: int, count: Callable[[int], None] | None = None) -> bytes:
-        """Return the body.
-
-        Args:
-            limit: how many bytes it may have.
-            count: called with the size of each part when it arrives, or None.
+        """Return the body. `count` is called with the size of each part when it arrives.
 
         Raises:
             Exception: from `count`. The rest of the body is not read.
@@ -155,9 +143,8 @@ class Exchange:
     def begin(self, *, may_stream: bool, outlives_client: bool = False) -> None:
         """Watch for a disconnect of the client from now on. It cancels the current task.
 
-        Args:
-            may_stream: whether the client accepts a stream. If so, it gets one after a quiet time.
-            outlives_client: let the task continue without its client, except inside `ending_with_client`.
+        With `may_stream`, the client gets a stream after a quiet time. With `outlives_client`, the task continues
+        without its client, except inside `ending_with_client`.
         """
         self._ends_with_client = not outlives_client
         self._may_stream = may_stream
@@ -185,8 +172,7 @@ class Exchange:
     def ending_with_client(self) -> Iterator[None]:
         """Cancel the current task if the client disconnects while the context is open.
 
-        Raises:
-            ClientGone: when the context is entered, if the client has already disconnected.
+        If it has already disconnected, entering the context raises `ClientGone`.
         """
         if self.client_gone:
             raise ClientGone

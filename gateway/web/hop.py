@@ -39,16 +39,10 @@ class HopClient:
         self._clients: WeakValueDictionary[str, HttpClient] = WeakValueDictionary()
 
     async def post(self, url: str, message: bytes, *, address: str = "", seconds: float = 2.0) -> bytes:
-        """Post a message, and return the sealed reply.
+        """Post a sealed message, and return the sealed reply, or raise `NoReply`.
 
-        Args:
-            url: the http or https URL of the process. It must come from our own settings or tokens.
-            message: the sealed message.
-            address: one of the addresses of the URL's host; "" for any.
-            seconds: the time limit for everything.
-
-        Raises:
-            NoReply: the process does not answer, or refuses the message.
+        The URL must come from our own settings or tokens. `address` is one of the addresses of its host; "" for any.
+        `seconds` is the time limit for everything.
         """
         place = f"{url} at {address}" if address else url
         deadline = asyncio.get_running_loop().time() + seconds

@@ -40,11 +40,8 @@ class _NotTaken(Exception):
 class HopEndpoint:
     """Receives messages.
 
-    Args:
-        take: opens a message and returns the reply. If it refuses the message, it counts that and returns None.
-        origins: decides which hosts and web pages may call.
-        telemetry: counts messages that are refused before they are opened.
-        max_bytes: the longest message that is read.
+    `take` opens a message and returns the reply. If it refuses the message, it counts that and returns None. The
+    telemetry counts messages that are refused before they are opened, such as those over `max_bytes`.
     """
 
     def __init__(

@@ -12,14 +12,9 @@ _BACKLOG: Final = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on an address. Connections wait until they are accepted.
+    """Listen on an address; port 0 means any free port. Connections wait until they are accepted.
 
-    Args:
-        host: a name or an address of this machine.
-        port: the port; 0 means any free port.
-
-    Raises:
-        ConfigurationError: the port is in use, or the process cannot listen on the address.
+    If the process cannot listen there, this raises `ConfigurationError`.
     """
     try:
         return open_listener(host, port, backlog=_BACKLOG)
@@ -32,12 +27,7 @@ def listen(host: str, port: int) -> socket.socket:
 def inherit(descriptor: int, option: str = "--fd") -> socket.socket:
     """Take over a listening socket that the parent process opened.
 
-    Args:
-        descriptor: the number of its file descriptor.
-        option: the option that named it, for the message.
-
-    Raises:
-        ConfigurationError: the descriptor is not a TCP socket.
+    If the descriptor is not a TCP socket, this raises `ConfigurationError`, which names the option.
     """
     refusal = ConfigurationError(f"{option} {descriptor} is not a TCP socket that this process was given")
     try:

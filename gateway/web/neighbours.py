@@ -47,11 +47,7 @@ Take = Callable[[bytes], bytes | None]
 class Neighbours:
     """Implements `gateway.tokens.hop_messages.Neighbours`. Use it only on the event loop.
 
-    Args:
-        keys: name the folders.
-        boot: the boot id of this process.
-        max_bytes: the longest message that is read.
-        parent: where the folders are; None for `XDG_RUNTIME_DIR`, or the folder for temporary files.
+    The keys name the folders. Without a parent, these are in `XDG_RUNTIME_DIR`, or in the folder for temporary files.
     """
 
     def __init__(self, keys: KeyHolder, boot: bytes, *, max_bytes: int, parent: Path | None = None) -> None:
@@ -103,11 +99,7 @@ class Neighbours:
             self._leave()
 
     def _listen(self) -> socket.socket:
-        """Open the socket of this process, and remove those of ended ones.
-
-        Raises:
-            OSError: the folder cannot be used.
-        """
+        """Open the socket of this process, or raise `OSError`. Remove those of ended ones."""
         path = self._own_path()
         _remove_stale(path.parent)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -127,8 +119,7 @@ class Neighbours:
     def _own_path(self) -> Path:
         """Return where the socket of this process belongs, after making the folder.
 
-        Raises:
-            OSError: the folder cannot be made, or others can enter it.
+        If the folder cannot be made, or others can enter it, this raises `OSError`.
         """
         folder = self._folders()[0]
         with contextlib.suppress(FileExistsError):
@@ -203,8 +194,7 @@ def _runtime_folder() -> Path:
 def _is_private(folder: Path) -> bool:
     """Return whether this is a folder, not a link to one, that belongs to this user and nobody else can enter.
 
-    Raises:
-        OSError: it does not exist.
+    If it does not exist, this raises `OSError`.
     """
     status = folder.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077

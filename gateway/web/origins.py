@@ -44,8 +44,7 @@ class OriginPolicy:
     def check(self, headers: Headers) -> RawHeaders:
         """Return the CORS headers for the response. There are none unless a web page calls.
 
-        Raises:
-            HttpRefusal: 403, because the host or the origin is not allowed.
+        A host or an origin that is not allowed raises `HttpRefusal` (403).
         """
         if self._hosts is not None and headers.get_bytes(b"host") not in self._known_hosts:
             self._check_host(headers, self._hosts)

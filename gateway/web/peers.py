@@ -35,26 +35,16 @@ class _Place(NamedTuple):
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """Return all addresses of a host. This call blocks.
-
-    Raises:
-        OSError: the host has no address, or the lookup failed.
-    """
+    """Return all addresses of a host, or raise `OSError`. This call blocks."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class Peers:
-    """Posts messages to all other replicas.
+    """Posts messages to all other replicas. A host can have several addresses.
 
-    Args:
-        urls: the URLs of replicas. A host can have several addresses.
-        own_url: the URL of this replica, which gets no messages. If its messages reach it by another URL, it ignores
-            them.
-        client: posts messages.
-        telemetry: counts messages.
-        clock: returns monotonic seconds.
-        look_up: returns the addresses of a host.
+    `own_url` gets no messages. If its messages reach this replica by another URL, it ignores them. The clock is
+    monotonic.
     """
 
     def __init__(

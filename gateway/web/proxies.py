@@ -19,11 +19,7 @@ _ONE_ID: Final = re.compile(rb"[!-+\--~]{16,64}")
 class TrustedProxies(ProxyHeadersMiddleware):
     """Takes the client's address, the scheme and the id of a request from trusted proxies.
 
-    A request has an id if it has exactly one, of 16 to 64 visible characters.
-
-    Args:
-        app: the application.
-        trusted: the addresses and networks of the proxies.
+    A request has an id if it has exactly one, of 16 to 64 visible characters. `trusted` are addresses and networks.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], trusted: Sequence[str]) -> None:

@@ -26,10 +26,7 @@ class Arrivals(Protocol):
 def server_callbacks(telemetry: Telemetry, arrivals: Arrivals, *, replica_id: str | None = None) -> Callbacks:
     """Return the callbacks of a replica's server.
 
-    Args:
-        telemetry: counts refusals.
-        arrivals: notified of each request.
-        replica_id: sent in `X-Gateway-Replica` with every refusal; None omits the header.
+    `replica_id` is sent in `X-Gateway-Replica` with every refusal; None omits the header.
     """
     own_headers: RawHeaders = []
     if replica_id is not None:

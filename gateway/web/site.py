@@ -63,12 +63,7 @@ class ProtectedResource(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The metadata of a protected resource, and the paths that serve it.
-
-    Attributes:
-        read: returns the current metadata.
-        paths: the paths where clients look for it.
-    """
+    """The metadata of a protected resource, and the paths where clients look for it."""
 
     read: Callable[[], dict[str, Any]]
     paths: frozenset[str]
@@ -92,16 +87,10 @@ def create_site(
     metadata: Metadata | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
-    """Return the FastAPI application.
+    """Return the FastAPI application, with these endpoints by their paths.
 
-    Args:
-        endpoints: ASGI applications by their paths.
-        why_not_ready: returns why this replica accepts no new work, or None.
-        telemetry: the metrics of this replica.
-        health: whether to serve `/healthz` and `/readyz`.
-        metrics: whether to serve `/metrics`.
-        metadata: the protected-resource metadata (RFC 9728), or None.
-        lifespan: runs while the application is served.
+    `why_not_ready` returns why this replica accepts no new work. `health` serves `/healthz` and `/readyz`, `metrics`
+    serves `/metrics`. `metadata` is that of the protected resource (RFC 9728).
     """
     site = FastAPI(
         title="Sealed Gateway",
@@ -162,14 +151,8 @@ def _add_metadata(site: FastAPI, metadata: Metadata) -> None:
 class Guard:
     """Passes only allowed requests to the site.
 
-    Args:
-        app: the site.
-        is_running: returns whether the gateway is running.
-        local_only: whether to serve only connections to a loopback address.
-        judges: the paths of endpoints that check hosts and origins themselves.
-        origins: decides which hosts and web pages may call. Everyone may call the health checks.
-        telemetry: counts refusals.
-        audit: logs refusals.
+    `local_only` serves only connections to a loopback address. The endpoints in `judges` check hosts and origins
+    themselves. Everyone may call the health checks.
     """
 
     def __init__(

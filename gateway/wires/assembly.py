@@ -64,28 +64,8 @@ _NO_CATALOGUES: Final[Mapping[str, Catalogue]] = {}
 class Wires:
     """Builds the wires, and updates them when the tools change.
 
-    Args:
-        settings: the settings of the replica.
-        keys: seal and open tokens.
-        registry: the tools, prompts and resources to serve.
-        calls: runs legs.
-        host: runs completions.
-        store: the task store, or None without tasks.
-        changes: announces changes to streams.
-        audit: logs refusals.
-        telemetry: counts events.
-        waiting: the calls that wait for their clients.
-        authorities: end work that a caller may no longer do.
-        post: posts a sealed message to another replica.
-        neighbours: posts sealed messages to replicas on this host.
-        carriers: deliver sealed messages to all other replicas; they are tried in turn.
-        tracing: traces requests, or None.
-
-    Attributes:
-        dispatcher: answers the requests of all wires.
-        hops: receives messages from other replicas.
-        broadcasts: sends hints to all other replicas, and receives theirs.
-        access: reads tasks for their owners; None without a task store.
+    Without a store there are no tasks, and `access` is None. `host` runs completions. The carriers, which deliver
+    sealed messages to all other replicas, are tried in turn.
     """
 
     def __init__(

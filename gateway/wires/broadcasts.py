@@ -85,13 +85,7 @@ def _size(text: str) -> int:
 
 
 class Broadcasts:
-    """Sends hints to all other replicas, and receives theirs.
-
-    Args:
-        hops: seals our messages, and opens those of others.
-        carriers: deliver messages to all other replicas. They are tried in turn until one succeeds.
-        telemetry: counts messages and dropped hints.
-    """
+    """Sends hints to all other replicas, and receives theirs. The carriers are tried in turn until one succeeds."""
 
     def __init__(self, hops: Hops, carriers: Sequence[Carrier], telemetry: Telemetry) -> None:
         self._hops = hops
@@ -111,10 +105,7 @@ class Broadcasts:
     def send(self, kind: str, text: str, caller: Hashable = None) -> None:
         """Send a hint to all other replicas soon. You can call this from any thread.
 
-        Args:
-            kind: the kind of hint.
-            text: the hint.
-            caller: who caused it. No caller can use all the room.
+        No caller of requests that cause hints can use all the room.
         """
         loop = self._loop
         if loop is not None and not loop.is_closed():

@@ -62,17 +62,9 @@ _Entry: TypeAlias = Callable[[Served], dict[str, Any]]
 class Catalogue:
     """The lists of one registry in the format of one wire, split into pages.
 
-    Args:
-        registry: the entries of the lists.
-        words: the result format of the wire.
-        keys: make cursors that every replica can read.
-        capabilities: the capabilities that the server declares.
-        page_size: the number of entries on one page.
-        identity: how the server introduces itself.
-        entry: returns the list entry of a tool, prompt or resource.
-        tasks: the capability of clients that support tasks. Other clients do not see tools that run only as tasks. None
-            shows these tools to everyone.
-        earlier: the catalogue of the same wire that this one replaces. Entries and pages of unchanged parts are reused.
+    The keys make cursors that every replica can read. `entry` returns the list entry of a tool, prompt or resource.
+    Only clients with the capability `tasks` see tools that run only as tasks; None shows these tools to everyone.
+    `earlier` is the catalogue of the same wire that this one replaces; entries and pages of unchanged parts are reused.
 
     Attributes:
         ttl_ms: how long clients may cache lists.
@@ -121,16 +113,8 @@ class Catalogue:
         """Return one page of a list: the page after the cursor's entry, or the first without a cursor.
 
         Only callers whose token grants the scopes of an entry see it. If the cursor's entry has gone, the page begins
-        with the entry that has its place now.
-
-        Args:
-            name: the field of the result: `tools`, `prompts`, `resources` or `resourceTemplates`.
-            cursor: as the client sent it.
-            caller: the caller of the request.
-            capabilities: what the client declared.
-
-        Raises:
-            InvalidParams: the cursor is not one of ours.
+        with the entry that has its place now. `name` is the field of the result: `tools`, `prompts`, `resources` or
+        `resourceTemplates`. A cursor that is not one of ours raises `InvalidParams`.
         """
         listed = self._lists[name]
         start = _FIRST if cursor is None else self._after(name, listed, cursor)
@@ -153,20 +137,10 @@ class Catalogue:
     async def page_of(
         self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any], requester: Requester
     ) -> dict[str, Any]:
-        """Return one page of a list to which upstreams add what this caller may see.
+        """Return one page of a list to which upstreams add what this caller may see; see `page`.
 
         An upstream that does not answer within `CALLER_SECONDS` is missing from the page, and clients may cache it for
         a second only.
-
-        Args:
-            name: see `page`.
-            cursor: see `page`.
-            caller: see `page`.
-            capabilities: see `page`.
-            requester: for whom upstreams are asked.
-
-        Raises:
-            InvalidParams: the cursor is not one of ours.
         """
         place = None if cursor is None else self._read(name, cursor)
         has_tasks = self._tasks is None or supports(capabilities, self._tasks)
@@ -263,12 +237,7 @@ _FIRST: Final[_Start] = (0, 0)
 
 
 class _Entries:
-    """The entries of one part in one list.
-
-    Attributes:
-        part: the name of the part.
-        served: what they were made of.
-    """
+    """The entries of one part in one list, with what they were made of (`served`)."""
 
     __slots__ = (
         "_positions",
@@ -304,13 +273,9 @@ _Made: TypeAlias = Mapping[int, _Entries]
 
 
 class _List:
-    """The entries of one list, part by part.
+    """The entries of one list, part by part, in order.
 
-    Attributes:
-        parts: the entries of each part, in order.
-        has_scopes: whether some entries need scopes.
-        has_task_only: whether some tools run only as tasks.
-        is_private: whether callers may get different lists.
+    A list is private if callers may get different ones.
     """
 
     def __init__(self, parts: Sequence[_Entries], *, is_private: bool) -> None:
@@ -370,10 +335,7 @@ class _List:
 class _Page(msgspec.Struct, frozen=True):
     """A page that was made.
 
-    Attributes:
-        fields: the result.
-        read: the entries of the parts that decided what is on it, from the first on.
-        is_last: whether no part follows them.
+    `read` has the entries of the parts that decided what is on it, from the first on; no part follows the last page's.
     """
 
     fields: dict[str, Any]
@@ -429,12 +391,7 @@ def _revisions(registry: Registry) -> dict[str, dict[str, int]]:
 
 
 def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
-    """Return the capabilities that the 2026-07-28 wire declares for this registry.
-
-    Args:
-        registry: the tools, prompts and resources.
-        tasks: whether there is a task store.
-    """
+    """Return the capabilities that the 2026-07-28 wire declares for this registry."""
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
     if registry.offers("prompts"):
         capabilities["prompts"] = {"listChanged": True}
@@ -450,10 +407,7 @@ def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
 def handshake_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) -> dict[str, Any]:
     """Return the capabilities that `initialize` declares for this registry. Changes are never announced there.
 
-    Args:
-        registry: the tools, prompts and resources.
-        tasks: whether there is a task store.
-        lists_tasks: whether tasks can be listed, which needs authenticated callers.
+    Listing tasks needs authenticated callers.
     """
     capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
     if registry.offers("prompts"):
@@ -469,13 +423,7 @@ def handshake_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool
 
 
 def draft_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) -> dict[str, Any]:
-    """Return the capabilities that `initialize` declares on the draft wire (SEP-1905, Server Capabilities).
-
-    Args:
-        registry: the tools, prompts and resources.
-        tasks: whether there is a task store.
-        lists_tasks: whether tasks can be listed, which needs authenticated callers.
-    """
+    """Return the capabilities that `initialize` declares on the draft wire (SEP-1905, Server Capabilities)."""
     capabilities = handshake_capabilities(registry, tasks=tasks, lists_tasks=lists_tasks)
     if "tasks" in capabilities:
         capabilities["tasks"]["responses"] = {"modes": list(MODES)}

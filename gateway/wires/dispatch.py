@@ -33,14 +33,8 @@ _RELEASED: Final = Wire.RELEASED
 class Dispatcher:
     """Turns requests into replies. It keeps no state between requests.
 
-    Args:
-        released: answers requests of the released wire.
-        handshake: answers requests of all other wires.
-        changes: announces changes to `subscriptions/listen` streams.
-        audit: logs refusals.
-        max_json_depth: how deep a body may nest.
-        max_json_values: how many values a body may have.
-        tracing: traces requests and notifications, or None.
+    Handshake answers all wires but the released one. The limits are how deep a body may nest, and how many values it
+    has.
     """
 
     def __init__(
@@ -82,10 +76,6 @@ class Dispatcher:
 
         A change of the local functions is announced on all replicas. A change of an upstream is announced in this
         process only, because each replica notices it.
-
-        Args:
-            released: the catalogue of the released wire.
-            handshake: the catalogues of the other wires, by version.
         """
         before = self.catalogue
         changed = before.changed_lists(released)
@@ -99,8 +89,7 @@ class Dispatcher:
     async def handle(self, headers: Headers, body: bytes, caller: Caller, client: Client) -> Reply:
         """Answer one request. If something is wrong with it, the reply says so.
 
-        Raises:
-            HttpRefusal: the request needs a session, and has none that is valid.
+        If the request needs a session, and has none that is valid, this raises `HttpRefusal`.
         """
         value: Any = None
         wire: Wire | None = None

@@ -46,13 +46,8 @@ MAX_LATE: Final = 200
 class HandshakeWire:
     """Answers messages of the handshake wires.
 
-    Args:
-        versions: answer requests, by the version of the session.
-        sessions: opens sessions.
-        addresses: returns the call or task that a response belongs to.
-        deliveries: delivers responses to calls.
-        broadcasts: notifies other replicas of cancelled requests, and receives their hints.
-        tasks: delivers responses to tasks, and cancels tasks; None without tasks.
+    `versions` answers requests by the version of the session. `addresses` finds the call or task of a response.
+    `broadcasts` notifies other replicas of cancelled requests, and receives their hints.
     """
 
     def __init__(
@@ -90,13 +85,7 @@ class HandshakeWire:
     ) -> Reply:
         """Answer one message.
 
-        Args:
-            message: the parsed message.
-            wire: the wire that the message chooses, see `choose_wire`.
-            headers: the headers of the HTTP request.
-            caller: the sender of the request.
-            client: the other end of the connection.
-            body: the body of the HTTP request.
+        The wire is the one that the message chooses, see `choose_wire`.
 
         Raises:
             RpcError: the message is refused.
@@ -137,8 +126,7 @@ class HandshakeWire:
     def _session(self, wire: Wire, headers: header.Headers, caller: Caller) -> Session | None:
         """Return the session of a message, or None for a message of the draft wire without one.
 
-        Raises:
-            HttpRefusal: 404, the session cannot be opened; 400, there is no session, or it has another version.
+        The `HttpRefusal` is 404 if the session cannot be opened, 400 if there is none, or it has another version.
         """
         session_id = headers.get(header.SESSION_ID)
         if session_id is None:

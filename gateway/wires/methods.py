@@ -48,14 +48,8 @@ log = logging.getLogger(__name__)
 class Incoming:
     """A request together with its headers, caller, connection and session.
 
-    Args:
-        request: the request.
-        headers: the headers of the HTTP request.
-        caller: the sender of the request.
-        client: the other end of the connection.
-        conversation: what the call has learned, if that is kept in this process.
-        session: the nonce of its session, or b"".
-        cancel_name: the name by which its client can cancel it, or "".
+    The conversation is what the call has learned, if that is kept in this process. The session is its nonce. By
+    `cancel_name`, the client can cancel the request; both are empty if there is none.
     """
 
     __slots__ = ("caller", "cancel_name", "client", "conversation", "headers", "request", "session")
@@ -114,14 +108,7 @@ RunLeg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]
 
 
 class Methods:
-    """Answers requests with results. It keeps no state between requests.
-
-    Args:
-        catalogue: the lists of this wire; can be replaced.
-        calls: runs legs.
-        host: runs completions.
-        words: the result format of the wire.
-    """
+    """Answers requests with results. It keeps no state between requests; the catalogue can be replaced."""
 
     def __init__(self, catalogue: Catalogue, calls: CallRunner, host: Host, words: Words) -> None:
         self.catalogue = catalogue
@@ -170,9 +157,7 @@ class Methods:
     def tool(self, wanted: ToolCall, caller: Caller) -> Tool:
         """Return the tool that a call names.
 
-        Raises:
-            InvalidParams: there is no such tool.
-            InsufficientScope: the caller's token does not grant the tool's scopes.
+        An unknown tool raises `InvalidParams`; a token that does not grant its scopes, `InsufficientScope`.
         """
         name = wanted.name
         registry = self.catalogue.registry
@@ -264,9 +249,7 @@ class Methods:
     def _check_values(self, wanted: CompletionRequest, target: Prompt | Resource, caller: Caller) -> None:
         """Check what an upstream's template makes of the values of a request: that it is served, and for which scopes.
 
-        Raises:
-            InvalidParams: it is not served.
-            InsufficientScope: the token does not grant the scopes.
+        A value that is not served raises `InvalidParams`; a token without the scopes, `InsufficientScope`.
         """
         if not isinstance(target, Resource) or not target.upstream:
             return
@@ -301,11 +284,7 @@ class Methods:
 
 
 def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt | Resource:
-    """Return the prompt or resource that a request names.
-
-    Raises:
-        InvalidParams: there is none.
-    """
+    """Return the prompt or resource that a request names, or raise `InvalidParams`."""
     name = wanted.target
     target: Prompt | Resource | None
     if wanted.kind == "prompt":
@@ -344,11 +323,7 @@ def _requester(incoming: Incoming) -> Requester:
 
 
 def check_scopes(served: Served, caller: Caller) -> None:
-    """Check that the caller's token grants the required scopes.
-
-    Raises:
-        InsufficientScope: the token does not grant them.
-    """
+    """Raise `InsufficientScope` unless the caller's token grants the required scopes."""
     scopes = served.scopes
     if scopes and not caller.grants(scopes):
         raise InsufficientScope(scopes)

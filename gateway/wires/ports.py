@@ -13,8 +13,7 @@ class Carrier(Protocol):
     async def send(self, seal: Callable[[], bytes]) -> bool:
         """Send a message within a short time, and return whether it was delivered. This raises nothing.
 
-        Args:
-            seal: returns the message, sealed again for each call. Each replica gets its own.
+        `seal` seals the message again for each call; each replica gets its own.
         """
         ...
 
@@ -46,8 +45,7 @@ class Client(Protocol):
     async def enter(self) -> None:
         """Take a place among the requests in progress, unless this request has one or needs none.
 
-        Raises:
-            Overloaded: no place is free.
+        If no place is free, this raises `Overloaded`.
         """
         ...
 
@@ -58,8 +56,7 @@ class Client(Protocol):
     def streaming(self) -> AbstractContextManager[None]:
         """Count as one open stream of the caller while the context is open. Nested contexts count only once.
 
-        Raises:
-            TooManyStreams: when the context is entered, if the caller has as many open streams as allowed.
+        Entering it raises `TooManyStreams` if the caller has as many open streams as allowed.
         """
         ...
 
@@ -67,8 +64,5 @@ class Client(Protocol):
         """Wait for something else while the context is open.
 
         The request gives up its place, counts as an open stream (see `streaming`), and ends if the client disconnects.
-
-        Raises:
-            TooManyStreams: when the context is entered, if the caller has as many open streams as allowed.
         """
         ...

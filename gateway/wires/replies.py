@@ -24,13 +24,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The request ends with an error.
-
-    Attributes:
-        error: the error for the client.
-        request_id: None if no id could be read.
-        wire: decides the HTTP status; None if it is not known.
-    """
+    """The request ends with an error. The wire decides the HTTP status; None if it is not known."""
 
     error: GatewayError
     request_id: RequestId | None = None

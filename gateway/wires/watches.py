@@ -14,9 +14,6 @@ class Watches:
     """Counts the listeners of each resource, and informs the part that serves it of the first and the last one.
 
     Use it only on the event loop.
-
-    Args:
-        registry: what is served now.
     """
 
     def __init__(self, registry: Registry) -> None:

@@ -32,9 +32,7 @@ _TASK_ID: Final = re.compile(rf"[!-~]{{1,{MAX_TASK_ID_CHARS}}}", re.ASCII)
 class FirstForm(msgspec.Struct, frozen=True):
     """The metadata that asks for a request to become a task (section "Task Metadata").
 
-    Attributes:
-        task_id: the id that the client chose.
-        keep_alive_ms: how long after the end of the task the client wants the result kept, or None.
+    The client chose the id. The result is to be kept for `keep_alive_ms` after the end of the task.
     """
 
     task_id: str
@@ -42,13 +40,10 @@ class FirstForm(msgspec.Struct, frozen=True):
 
 
 def read_first_form(meta: Mapping[str, Any]) -> FirstForm | None:
-    """Read the metadata that asks for a task of this form, or return None without any (section 3.1).
-
-    Args:
-        meta: `params._meta`.
+    """Read the `params._meta` that asks for a task of this form, or return None without any (section 3.1).
 
     Raises:
-        InvalidParams: the metadata or a member has the wrong type, or the id is not 1 to 128 visible ASCII characters.
+        InvalidParams: a member has the wrong type, or the id is not 1 to 128 visible ASCII characters.
     """
     wish, where = meta.get(TASK), f'params._meta["{TASK}"]'
     if wish is None:
@@ -109,8 +104,7 @@ def status_notification(view: TaskView) -> bytes:
 def final_result(view: TaskView) -> dict[str, Any]:
     """Return the answer to `tasks/result` for a completed task (sections 3.3 and 4.6).
 
-    Raises:
-        InvalidParams: the task is not `completed`; see `not_completed`.
+    For any other task, this raises `InvalidParams`; see `not_completed`.
     """
     if status(view) != "completed":
         raise not_completed(view)
@@ -118,11 +112,7 @@ def final_result(view: TaskView) -> dict[str, Any]:
 
 
 def call_result(view: TaskView) -> dict[str, Any]:
-    """Return the final answer to the request that became the task (section 3.4).
-
-    Raises:
-        RpcError: the task ended with this error, or cannot be read.
-    """
+    """Return the final answer to the request that became the task (section 3.4), or raise the error of the task."""
     return tasks.joined(tasks.call_result(view), related(view.task_id))
 
 

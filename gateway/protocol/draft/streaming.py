@@ -38,7 +38,6 @@ class Choice:
     """How to answer a request that becomes a task.
 
     Attributes:
-        mode: the mode to try first.
         may_stream: whether segments may be sent if there is no immediate result.
         fallback: whether the request lists modes without `task`.
     """
@@ -53,8 +52,6 @@ class Segments:
     """The part of a result that is available.
 
     Attributes:
-        blocks: content blocks in order.
-        complete: whether these are the last blocks.
         is_error: whether the last block describes an error.
         after: the number of the segment before the first block; segments are numbered from 1.
         emitted: whether the task has emitted segments, besides its final result.
@@ -72,11 +69,9 @@ class Segments:
 def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
     """Choose how to answer a request that becomes a task (section "Capability Negotiation").
 
-    Every client accepts a task, even if it does not list that mode.
-
-    Args:
-        asked: `params.task.responseModes` as sent, or None. Unknown names are ignored.
-        client_modes: the modes that the client declared when its session started; None without a session.
+    Every client accepts a task, even if it does not list that mode. `asked` is `params.task.responseModes` as sent;
+    unknown names are ignored. `client_modes` are those that the client declared when its session started; None without
+    a session.
 
     Raises:
         InvalidParams: `asked` is not an array of strings.
@@ -93,8 +88,7 @@ def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
 def read_last_seq_nr(params: Mapping[str, Any]) -> int | None:
     """Read the `lastSeqNr` of `tasks/result`; None requests the whole result (section "Resuming Streaming").
 
-    Raises:
-        InvalidParams: the number is not a positive integer.
+    Anything but a positive integer is `InvalidParams`.
     """
     if "lastSeqNr" not in params:
         return None
@@ -110,13 +104,8 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
     When the task ends, the segments are its whole content, so the last ones appear only then. A protocol error becomes
     an additional segment.
 
-    Args:
-        view: the task.
-        stored: the blocks emitted after segment `after`, read after the view was read.
-        after: the number of that segment. It must be 0, for all segments, if the task `has_ended`.
-
-    Raises:
-        ValueError: the task has ended, and `after` is not 0.
+    `stored` are the blocks emitted after segment `after`, read after the view was read. If the task `has_ended`,
+    `after` must be 0, for all segments; otherwise this raises `ValueError`.
     """
     if has_ended(view) and after:
         raise ValueError("a task that has ended needs all of its segments")
@@ -133,11 +122,7 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
 
 
 def gone(sent: int) -> Segments:
-    """Return the last segment for a task that disappears while its segments are sent.
-
-    Args:
-        sent: how many segments were sent.
-    """
+    """Return the last segment for a task that disappears after this many segments were sent."""
     why = {"type": "text", "text": GONE}
     return Segments([why], complete=True, is_error=True, after=sent, emitted=sent > 0)
 
@@ -145,12 +130,8 @@ def gone(sent: int) -> Segments:
 def response(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
     """Return a response with the segments that the client does not have (section "Streaming Behavior").
 
-    If the task failed before it emitted anything, the response has the form of a result.
-
-    Args:
-        segments: the available segments.
-        after: the number of the last segment that the client has, or 0.
-        task_id: the id of the task.
+    If the task failed before it emitted anything, the response has the form of a result. `after` is the number of the
+    last segment that the client has, or 0.
     """
     if after == 0 and segments.is_error and not segments.emitted:
         return {"content": segments.blocks, "isError": True, "isComplete": True, **related(task_id)}
@@ -158,13 +139,7 @@ def response(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
 
 
 def partial(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
-    """Return a response with `partial-content` (section "Case 3: Responding with Streaming Results").
-
-    Args:
-        segments: the available segments.
-        after: the number of the last segment that the client has.
-        task_id: the id of the task.
-    """
+    """Return a response with `partial-content` (section "Case 3: Responding with Streaming Results")."""
     numbered = [
         {**block, "seqNr": number} for number, block in enumerate(segments.blocks, segments.after + 1) if number > after
     ]

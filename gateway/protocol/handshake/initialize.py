@@ -15,23 +15,14 @@ from gateway.protocol.versions import BEFORE_TASKS, negotiate
 
 
 class Initialize(msgspec.Struct, frozen=True):
-    """The parameters of `initialize`.
-
-    Attributes:
-        version: the protocol version of the session.
-        capabilities: what the client declares.
-    """
+    """The parameters of `initialize`."""
 
     version: str
     capabilities: dict[str, Any]
 
 
 def read_initialize(params: Mapping[str, Any]) -> Initialize:
-    """Read the parameters of `initialize`. `clientInfo` has no effect, so it is not read.
-
-    Raises:
-        InvalidParams: a field has the wrong type; the message names it.
-    """
+    """Read the parameters of `initialize`, or raise `InvalidParams`. `clientInfo` has no effect, so it is not read."""
     if "capabilities" not in params:
         raise InvalidParams("params.capabilities must be an object")
     capabilities = check_capabilities(read_object(params, "capabilities"), "params.capabilities")

@@ -10,12 +10,9 @@ from gateway.protocol.jsonrpc import Response
 
 
 def request_params(method: str, params: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the params of the request that asks a question.
+    """Return the params of the request that asks a question, from those on the released wire.
 
-    Args:
-        method: the method of the question.
-        params: its params on the released wire.
-        name: a unique name of the question; URL questions carry one here (section "URL Mode Elicitation Requests").
+    The name is unique; URL questions carry one here (section "URL Mode Elicitation Requests").
     """
     if method == ELICIT and params.get("mode") == "url":
         return {**params, "elicitationId": name}

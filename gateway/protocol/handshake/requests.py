@@ -28,11 +28,7 @@ SESSIONLESS_CAPABILITIES: Final[Mapping[str, Any]] = {
 
 
 def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpRequest:
-    """Return a request together with the capabilities of its session.
-
-    Raises:
-        InvalidParams: `_meta`, or the progress token in it, has the wrong type.
-    """
+    """Return a request together with the capabilities of its session, or raise `InvalidParams`."""
     meta = read_object(request.params, "_meta")
     return McpRequest(
         id=request.id,
@@ -61,8 +57,7 @@ def read_opening(request: Request) -> McpRequest:
 def check_method(request: Request, headers: Headers) -> None:
     """Check `Mcp-Method`, which is optional on these wires. A proxy that reads it must not be misled.
 
-    Raises:
-        HeaderMismatch: the header and the body name different methods.
+    If it differs from the method of the body, this raises `HeaderMismatch`.
     """
     named = headers.get(METHOD)
     if named is not None and named != request.method:
@@ -83,10 +78,6 @@ def read_cancelled(params: Mapping[str, Any]) -> RequestId | None:
 
 
 def check_set_level(params: Mapping[str, Any]) -> None:
-    """Check the parameters of `logging/setLevel`.
-
-    Raises:
-        InvalidParams: `level` is not a log level.
-    """
+    """Raise `InvalidParams` if the `level` of `logging/setLevel` is not a log level."""
     if read_string(params, "level") not in LOG_LEVELS:
         raise InvalidParams(f"params.level must be one of {', '.join(LOG_LEVELS)}")

@@ -14,11 +14,7 @@ _NONE: Final[Mapping[str, Any]] = {}
 
 
 class HandshakeResults:
-    """Writes results.
-
-    Args:
-        with_progress: whether tasks report progress in separate fields.
-    """
+    """Writes results. If `with_progress`, tasks report it in separate fields."""
 
     def __init__(self, *, with_progress: bool) -> None:
         self._with_progress = with_progress

@@ -32,9 +32,8 @@ _COMPLETED: Final = "The task is completed; tasks/result returns its result."
 class TaskWish(msgspec.Struct, frozen=True):
     """The `task` parameter, which asks for a request to become a task.
 
-    Attributes:
-        ttl_ms: how long after its creation the client wants the task kept, or None.
-        response_modes: `responseModes` as sent, of any type, or None. Only the draft wire reads it.
+    The client wants the task kept for `ttl_ms` after its creation. `response_modes` is `responseModes` as sent, of any
+    type; only the draft wire reads it.
     """
 
     ttl_ms: int | None
@@ -54,8 +53,7 @@ def gone() -> InvalidParams:
 def read_task_params(params: Mapping[str, Any]) -> TaskWish | None:
     """Read `params.task`, or return None if the request does not ask for a task (section "Task Parameters").
 
-    Raises:
-        InvalidParams: `task` or its `ttl` has the wrong type; the message names it.
+    If it or its `ttl` has the wrong type, this raises `InvalidParams`.
     """
     if params.get("task") is None:
         return None
@@ -64,23 +62,17 @@ def read_task_params(params: Mapping[str, Any]) -> TaskWish | None:
 
 
 def read_task_id(params: Mapping[str, Any]) -> str:
-    """Read the `taskId` that `tasks/get`, `tasks/result`, `tasks/cancel` and `tasks/delete` name.
-
-    Raises:
-        InvalidParams: the id is missing, not a string, or longer than any task's id.
-    """
+    """Read the `taskId` of `tasks/get`, `tasks/result`, `tasks/cancel` or `tasks/delete`, or raise `InvalidParams`."""
     return task_words.read_task_id(params, not_found)
 
 
 def read_related_task(params: Mapping[str, Any], names: Sequence[str] = (RELATED_TASK,)) -> str:
     """Read the id of the task that a request such as `tasks/input_response` belongs to.
 
-    Args:
-        params: the params of the request.
-        names: the possible names in `_meta`. If there are several, they must name the same task.
+    `names` are the possible names in `_meta`. If there are several, they must name the same task.
 
     Raises:
-        InvalidParams: the id is missing or has the wrong type, or there are several ids; the message names the member.
+        InvalidParams: the id is missing or has the wrong type, or there are several; the message names the member.
     """
     meta = read_object(params, "_meta")
     found = set()
@@ -106,12 +98,7 @@ def has_ended(view: TaskView) -> bool:
 
 
 def task(view: TaskView, with_progress: bool) -> dict[str, Any]:
-    """Return the `Task` (section "Data Types").
-
-    Args:
-        view: the task.
-        with_progress: whether to report progress in separate fields.
-    """
+    """Return the `Task` (section "Data Types"). If `with_progress`, that is reported in separate fields."""
     told: dict[str, Any] = {"taskId": view.task_id, "status": status(view)}
     message = status_message(view, told["status"])
     if message is not None:
@@ -146,10 +133,8 @@ def asking(view: TaskView) -> dict[str, Any]:
 def final_result(view: TaskView) -> dict[str, Any]:
     """Return the answer to `tasks/result` for a task that `has_ended` (section "Result Retrieval").
 
-    It is the answer that the call itself would have had, with a link to the task.
-
-    Raises:
-        RpcError: the task ended with this error, or cannot be read.
+    It is the answer that the call itself would have had, with a link to the task. If the task ended with an error or
+    cannot be read, this raises that error.
     """
     return joined(call_result(view), related(view.task_id))
 
@@ -157,8 +142,7 @@ def final_result(view: TaskView) -> dict[str, Any]:
 def call_result(view: TaskView) -> Mapping[str, Any]:
     """Return the result of the call behind a task that `has_ended`. For a cancelled task, the result says so.
 
-    Raises:
-        RpcError: the task ended with this error, or cannot be read.
+    If the task ended with an error or cannot be read, this raises that error.
     """
     if view.phase is Phase.CANCELLED:
         return {"content": [{"type": "text", "text": _CANCELLED}], "isError": True}

@@ -18,9 +18,7 @@ ListName: TypeAlias = Literal["tools", "prompts", "resources"]
 def acknowledged(subscription_id: RequestId, honoured: ListenFilter) -> bytes:
     """Encode the acknowledgement that opens a `subscriptions/listen` stream. It must be the first message.
 
-    Args:
-        subscription_id: the id of the listen request.
-        honoured: the part of the requested filter that is served.
+    `subscription_id` is the id of the listen request. `honoured` is the part of the requested filter that is served.
     """
     notifications: dict[str, Any] = {}
     if honoured.tools:
@@ -49,10 +47,7 @@ def resource_updated(uri: str, subscription_id: RequestId) -> bytes:
 def task_changed(subscription_id: RequestId, task: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:
     """Encode the notification that a task has changed.
 
-    Args:
-        subscription_id: the id of the listen request.
-        task: the `DetailedTask`, as `tasks/get` would return it now.
-        meta: additional members of `_meta`.
+    `task` is the `DetailedTask`, as `tasks/get` would return it now. `meta` has additional members of `_meta`.
     """
     return _on_subscription("tasks", subscription_id, task, meta)
 

@@ -49,12 +49,8 @@ _LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
 class ListenFilter(msgspec.Struct, frozen=True):
     """The changes that a `subscriptions/listen` requests, or those that the server reports.
 
-    Attributes:
-        tools: changes of the list of tools.
-        prompts: changes of the list of prompts.
-        resources: changes of the lists of resources and templates.
-        uris: changes of these resources; each URI once, in the client's order.
-        task_ids: changes of these tasks; each id once, in the client's order.
+    `resources` are changes of the lists of resources and templates. Each URI and task occurs once, in the client's
+    order.
     """
 
     tools: bool = False
@@ -103,8 +99,7 @@ def read_listen(params: Mapping[str, Any]) -> ListenFilter:
     """Read the filter of `subscriptions/listen`. Unknown fields are ignored.
 
     Raises:
-        InvalidParams: `notifications` is missing, one of its fields has the wrong type, or there are too many URIs or
-            tasks, or too long ones; the message names the field.
+        InvalidParams: a field is missing or of the wrong type, or has too many or too long entries.
     """
     asked = require_object(params, "notifications")
     return ListenFilter(

@@ -19,11 +19,9 @@ from gateway.tasks.model import TaskView
 
 
 class ResultWriter:
-    """Writes results that name this server; implements `gateway.protocol.result_format.Words`.
+    """Writes results that name this server (see `name_server`); implements `gateway.protocol.result_format.Words`.
 
-    Args:
-        server_info: see `name_server`.
-        empty_requests: whether a result without questions still has an empty `inputRequests`.
+    With `empty_requests`, a result without questions still has an empty `inputRequests`.
     """
 
     wire: Final = Wire.RELEASED
@@ -87,8 +85,7 @@ class ResultWriter:
     def listen_closed(self, subscription_id: RequestId) -> dict[str, Any]:
         """Return the result that closes a `subscriptions/listen` (MCP "Subscriptions", Graceful Closure).
 
-        Args:
-            subscription_id: the id of the listen request, which is also the id of the response.
+        The response has the id of the listen request.
         """
         return {"resultType": "complete", "_meta": {**self._meta, META_SUBSCRIPTION_ID: subscription_id}}
 

@@ -36,20 +36,12 @@ def not_found() -> InvalidParams:
 
 
 def read_task_id(params: Mapping[str, Any]) -> str:
-    """Read the parameters of `tasks/get` and `tasks/cancel`.
-
-    Raises:
-        InvalidParams: `taskId` is missing, not a string, or longer than any task's id.
-    """
+    """Read the parameters of `tasks/get` and `tasks/cancel`, or raise `InvalidParams`."""
     return task_words.read_task_id(params, not_found)
 
 
 def read_task_update(params: Mapping[str, Any]) -> TaskUpdate:
-    """Read the parameters of `tasks/update`.
-
-    Raises:
-        InvalidParams: `taskId` or `inputResponses` has the wrong type; the message names it.
-    """
+    """Read the parameters of `tasks/update`. A wrong type raises `InvalidParams`, which names the member."""
     return TaskUpdate(read_task_id(params), read_object(params, "inputResponses"))
 
 

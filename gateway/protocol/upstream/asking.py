@@ -41,9 +41,7 @@ _encode = msgspec.json.Encoder().encode
 class Misasked(ValueError):
     """An `input_required` result cannot be passed on. The message says why, as the end of a sentence.
 
-    Attributes:
-        refused: the method that an upstream may not ask, "" if something else is wrong.
-        too_large: whether only the size is wrong.
+    `refused` is the method that an upstream may not ask, "" if something else is wrong; `too_large`: only the size is.
     """
 
     def __init__(self, message: str, *, refused: str = "", too_large: bool = False) -> None:
@@ -55,11 +53,8 @@ class Misasked(ValueError):
 class AskedQuestion(msgspec.Struct, frozen=True):
     """One question of an upstream.
 
-    Attributes:
-        key: the upstream's own key, under which it gets the answer.
-        wire_key: the key for our clients.
-        method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
-        params: of that request.
+    `key` is the upstream's own, under which it gets the answer; `wire_key` is for our clients. The method is
+    `elicitation/create`, `sampling/createMessage` or `roots/list`.
     """
 
     key: str
@@ -69,11 +64,9 @@ class AskedQuestion(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What an upstream asks in one round.
+    """What an upstream asks in one round, in its order. Without questions it only wants its state back.
 
-    Attributes:
-        questions: in the upstream's order; none if it only wants its state back.
-        state: the `requestState`, to the byte; None if there was none, which is not the same as "".
+    `state` is the `requestState`, to the byte; None if there was none, which is not the same as "".
     """
 
     questions: tuple[AskedQuestion, ...]
@@ -83,10 +76,7 @@ class Asked(msgspec.Struct, frozen=True):
 def input_required(result: Mapping[str, Any], *, max_bytes: int = MAX_CARRIED_BYTES) -> Asked | None:
     """Return what an upstream asks, or None if its result is a final one.
 
-    Args:
-        result: the decoded result.
-        max_bytes: how many bytes the state, and the questions together, may have: `MAX_CARRIED_BYTES` or
-            `MAX_TASK_BYTES`.
+    `max_bytes` limits the state, and the questions together: `MAX_CARRIED_BYTES` or `MAX_TASK_BYTES`.
 
     Raises:
         Misasked: the upstream asks in a way that the protocol does not allow, too much, or too many things at once.
@@ -171,8 +161,7 @@ def _with_own_members(method: str, params: dict[str, Any]) -> dict[str, Any]:
 def check_elicitations(data: Any) -> None:
     """Check the `data` of the error with which a server of 2025-11-25 sends the user to URLs.
 
-    Raises:
-        Misasked: it has none, or one that no client may show.
+    If it is missing, or no client may show it, this raises `Misasked`.
     """
     elicitations = data.get("elicitations") if isinstance(data, Mapping) else None
     if not isinstance(elicitations, list) or not elicitations:

@@ -118,8 +118,7 @@ def drop_reserved(holder: dict[str, Any]) -> None:
 def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
     """Return `_meta` without reserved names, and with the URI of its app page as our clients know it.
 
-    Returns:
-        None if it is not an object, or nothing is left.
+    If it is not an object, or nothing is left, return None.
     """
     if not isinstance(meta, Mapping):
         return None

@@ -59,12 +59,8 @@ _encode = msgspec.json.Encoder().encode
 class Entry(msgspec.Struct, frozen=True):
     """An entry of a list that can be served.
 
-    Attributes:
-        kind: the list.
-        own: the upstream's name; of a resource its URI, of a template its text.
-        exposed: the same as our clients know it.
-        entry: the list entry for our clients.
-        param_headers: the arguments of a tool that are repeated in headers.
+    `own` is the upstream's name; of a resource its URI, of a template its text. `exposed` is the same as our clients
+    know it. `entry` is for our clients.
     """
 
     kind: Kind
@@ -77,10 +73,8 @@ class Entry(msgspec.Struct, frozen=True):
 class Dropped(msgspec.Struct, frozen=True):
     """An entry of a list that is left out.
 
-    Attributes:
-        kind: the list.
-        name: its name or URI, shortened, for people; "" if it has none.
-        reason: why, as the end of a sentence that begins with the entry.
+    `name` is its name or URI, shortened, for people; "" if it has none. `reason` is the end of a sentence that begins
+    with the entry.
     """
 
     kind: Kind
@@ -104,11 +98,6 @@ def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:
     Names and URIs get the prefix. Characters that nobody sees disappear from all texts, those inside schemas included,
     and long descriptions end early. Optional members of a wrong type are left out, and so are reserved members of
     `_meta`. Everything else stays as it is. `execution` is left out: tasks are ours, whatever the upstream supports.
-
-    Args:
-        kind: the list.
-        prefix: of the upstream.
-        raw: the decoded entry.
     """
     if not isinstance(raw, dict):
         return Dropped(kind, "", "is not an object")

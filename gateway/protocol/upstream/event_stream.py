@@ -25,11 +25,7 @@ class EventTooLarge(GatewayError):
 
 
 class EventStream:
-    """Reads a stream in pieces, cut anywhere.
-
-    Args:
-        max_bytes: the largest data of one event, and the longest line.
-    """
+    """Reads a stream in pieces, cut anywhere. `max_bytes` limits the data of one event, and a line."""
 
     __slots__ = ("_after_cr", "_at_start", "_data", "_line", "_lines", "_max_bytes", "_type")
 
@@ -48,8 +44,7 @@ class EventStream:
         The piece has been read when the iterator ends.
 
         Raises:
-            EventTooLarge: a line or the data of an event is larger than `max_bytes`, or an event has more than
-                `MAX_DATA_LINES`. The stream cannot be used again.
+            EventTooLarge: there are more than `max_bytes` or `MAX_DATA_LINES`. The stream cannot be used again.
         """
         if self._after_cr and piece:
             self._after_cr = False

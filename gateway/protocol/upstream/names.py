@@ -24,11 +24,8 @@ def exposed_name(prefix: str, name: str) -> str:
     """Return the name under which an upstream's tool or prompt is served.
 
     It has 1 to 64 characters of `A-Z a-z 0-9 _ -`. Every other character becomes `_`. If that or the length changes the
-    name, it ends in `_` and six hex digits of the SHA-256 of the upstream's name.
-
-    Args:
-        prefix: 1 to 32 of `[a-z0-9-]`, a letter first; or "", which adds nothing.
-        name: the upstream's own name.
+    name, it ends in `_` and six hex digits of the SHA-256 of the upstream's name. A prefix is 1 to 32 of `[a-z0-9-]`, a
+    letter first; or "", which adds nothing.
     """
     start = prefix + SEPARATOR if prefix else ""
     room = MAX_NAME_LENGTH - len(start)

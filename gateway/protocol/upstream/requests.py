@@ -53,8 +53,6 @@ class Envelope(msgspec.Struct, frozen=True):
 
     Attributes:
         client_info: the `Implementation` of the gateway.
-        capabilities: what the server may ask, from `relayed_capabilities`.
-        progress_token: asks for progress; None does not.
         log_level: the least severe log messages to send; None asks for none.
         traceparent: our span (W3C "Trace Context"), or None.
     """
@@ -88,8 +86,7 @@ def _declaring(paths: Iterable[CapabilityPath]) -> dict[str, Any]:
 def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any], envelope: Envelope) -> bytes:
     """Encode the body of a request. The reserved keys of its `_meta` are ours, others stay.
 
-    Raises:
-        TypeError, ValueError, RecursionError: the parameters have no JSON form, see `strict_json.encode`.
+    If the parameters have no JSON form, this raises the errors of `strict_json.encode`.
     """
     given = params.get("_meta")
     meta = without_reserved(given) if type(given) is dict else {}
@@ -113,11 +110,7 @@ def request_headers(
 ) -> RawHeaders:
     """Return the headers of a request, except for credentials and those of HTTP itself.
 
-    Args:
-        method: the method.
-        params: its parameters, from which `Mcp-Name` is taken.
-        param_headers: names and plain values of `Mcp-Param-*`, from `mirrored`.
-        traceparent: our span, or None.
+    `Mcp-Name` is taken from `params`. `param_headers` are names and plain values of `Mcp-Param-*`, from `mirrored`.
     """
     headers: RawHeaders = [*_STANDARD, (b"mcp-method", method.encode())]
     target = NAMED_METHODS.get(method)

@@ -45,13 +45,7 @@ class WrongId(Malformed):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A result, without the reserved keys of its `_meta`.
-
-    Attributes:
-        value: the object.
-        asks: whether it is an `InputRequiredResult`.
-        overstepped: whether there were such keys.
-    """
+    """A result without the reserved keys of its `_meta`; `overstepped` if it had any. An `InputRequiredResult` asks."""
 
     value: dict[str, Any]
     asks: bool
@@ -63,8 +57,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         code: any integer that a float holds exactly, but none of this gateway's own.
-        message: for people.
-        data: any JSON value, None if there is none or it is too large.
+        data: None if there is none or it is too large.
         has_id: whether it names our request. Servers that could not read a request answer without its id.
     """
 
@@ -93,10 +86,7 @@ Message: TypeAlias = Result | ErrorAnswer | Notice | Asked
 def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH) -> Message:
     """Read a message on the answer to a request. The caller bounds its size.
 
-    Args:
-        body: the message, any bytes.
-        request_id: the id of our request.
-        max_depth: how deep arrays and objects may nest. There may be `MAX_CONTAINERS` of them.
+    `max_depth` limits how deep arrays and objects nest. There may be `MAX_CONTAINERS` of them.
 
     Raises:
         WrongId: it is a response, but not to our request.

@@ -45,8 +45,7 @@ class Misshapen(ValueError):
 def rewrite_result(method: str, prefix: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of `tools/call`, `prompts/get` or `resources/read` for our clients.
 
-    Raises:
-        Misshapen: content, messages or contents are not what the method returns, so that clients would fail.
+    If content, messages or contents have another shape, clients would fail, so this raises `Misshapen`.
     """
     fields = _cleaned(prefix, result)
     for member in _FOREIGN[method].intersection(fields):

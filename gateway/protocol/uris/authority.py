@@ -36,12 +36,8 @@ class NotCanonical(ValueError):
 def canonical_authority(scheme: str, text: str) -> str:
     """Return the canonical form of an authority.
 
-    Args:
-        scheme: of the URI, in lower case.
-        text: characters of RFC 3986 without `/`, `?` and `#`; percent encodings in upper case, none of unreserved ones.
-
-    Raises:
-        NotCanonical: servers may read it in several ways, or not at all.
+    The scheme is in lower case. The text has characters of RFC 3986 without `/`, `?` and `#`; percent encodings are in
+    upper case, none of unreserved ones. If servers may read it in several ways, or not at all, it is `NotCanonical`.
     """
     if scheme == "file":
         if "@" in text or ":" in text:

@@ -42,11 +42,7 @@ _DOTS: Final = frozenset({".", ".."})
 
 
 def canonical(text: str) -> str:
-    """Return the canonical form of a URI. A text without a scheme stays as it is, if it is printable.
-
-    Raises:
-        NotCanonical: it has none.
-    """
+    """Return the canonical form of a URI, or raise `NotCanonical`. Without a scheme, a printable text stays as is."""
     if len(text) > MAX_URI_CHARACTERS:
         raise NotCanonical(f"has {len(text)} characters; the limit is {MAX_URI_CHARACTERS}")
     if _SCHEME.match(text) is None:

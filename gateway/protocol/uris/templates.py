@@ -30,9 +30,8 @@ _DOTS: Final = frozenset({".", ".."})
 class ForeignTemplate:
     """A URI template of another server.
 
-    Attributes:
-        text: the template as its server lists it.
-        canonical: its canonical form: as that of its URIs, with the expressions as they are. None if it has none.
+    `text` is as its server lists it. The canonical form is as that of its URIs, with the expressions as they are; None
+    if it has none.
     """
 
     __slots__ = ("_expressions", "_literals", "_raw", "_whole", "canonical", "text")
@@ -48,10 +47,9 @@ class ForeignTemplate:
         self.canonical = None if literals is None else _joined(literals, [f"{{{each}}}" for each in expressions])
 
     def text_of(self, uri: str) -> str | None:
-        """Return the URI that its server made such a URI from, None if the template does not match.
+        """Return the URI that its server made a canonical URI from, None if the template does not match.
 
-        Args:
-            uri: in canonical form. The returned text has the same canonical form, and the literal text of the template.
+        The returned text has the same canonical form, and the literal text of the template.
         """
         values = self._values(uri)
         if values is None:

@@ -11,13 +11,7 @@ _EXCHANGE_SETTINGS = ("token_exchange_url", "token_exchange_client_id", "token_e
 
 
 def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iterator[str]:
-    """Yield a line for each option that needs a setting which is not set.
-
-    Args:
-        found: what the file says.
-        settings: those of a replica.
-        file: the path of the file, for the lines.
-    """
+    """Yield a line for each option that needs a setting which is not set."""
     for definition in found.definitions:
         needs_store = any(rule.mode == "required" for rule in definition.task.values)
         if needs_store and settings.redis_url is None and not settings.is_wrong("redis_url"):

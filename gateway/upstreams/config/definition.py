@@ -45,12 +45,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ByGlob(Generic[T]):
-    """A value for each name, written as globs.
-
-    Attributes:
-        default: the value of a name that no glob matches.
-        globs: pairs of a glob and its value, in the order of the file.
-    """
+    """A value for each name, by globs in the order of the file; `default` is for a name that no glob matches."""
 
     default: T
     globs: tuple[tuple[str, T], ...] = ()
@@ -93,9 +88,7 @@ class Scopes:
 class TaskRule:
     """Whether calls of a tool run as tasks.
 
-    Attributes:
-        mode: as `@tool(task=…)`.
-        after_seconds: how long the answer of a new task waits for its result; None answers with the handle at once.
+    The answer of a new task waits `after_seconds` for its result; None answers with the handle at once.
     """
 
     mode: TaskMode = "never"
@@ -104,16 +97,11 @@ class TaskRule:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How the gateway authenticates to an upstream.
+    """How the gateway authenticates to an upstream. None leaves an option out of the request for a token.
 
     Attributes:
         kind: `none` and `headers` need nothing else: the headers are those of the definition. `client_credentials`
             is RFC 6749 section 4.4. `token_exchange` is RFC 8693, as the client of `GATEWAY_TOKEN_EXCHANGE_*`.
-        token_url: the token endpoint of `client_credentials`.
-        client_id: the gateway's name at `token_url`.
-        client_secret: its secret; never shown.
-        scope: scopes to ask for, separated by spaces; None asks for none.
-        audience: the audience of the token to ask for; None leaves it out.
         resource: the resource (RFC 8707) of an exchanged token; None leaves it out.
     """
 
@@ -135,29 +123,17 @@ class Definition:
     Attributes:
         name: the upstream's key in the file; metrics, logs and errors name it.
         prefix: what names are served under; "" serves them unchanged.
-        transport: how the upstream is reached.
         url: the address of its MCP endpoint, as the operator wrote it.
-        headers: header fields to send with every request, in the order of the file.
         tools, prompts, resources: what is served. Resources and templates are matched by URI.
         unlisted: whether to serve resources that are not listed; None decides by `judges_resources`.
-        era: how tools are called, by glob.
         scope: who shares a connection, a list and a credential.
-        ask: what happens when a tool asks its user something in a session, by glob.
-        task: whether tools run as tasks, by glob.
-        scopes: the scopes that callers need, by glob.
-        credentials: how the gateway authenticates.
         forward_headers: lower-case names of the caller's header fields to pass on.
         timeout_seconds: how long the upstream may work on one call, without the time in which users answer.
         held_seconds: how long a call may wait for its user's answer.
-        max_in_flight: how many requests the upstream works on at once.
-        max_connections: how many connections to it are open at once.
-        max_result_bytes: the size of its largest answer.
         idle_seconds: how long an unused connection stays open.
         rate: how often it is called, by all callers together; None does not limit it.
         instructions: whether the instructions of the upstream join the gateway's.
         pin: what happens to tools, prompts and instructions that differ from the lock file.
-        pinned: what the lock file has of it; nothing without a pin.
-        tls: certificates.
         proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
         identity: a digest of transport, address and kind of credential. A call cannot continue at another identity.
         judges_resources: whether some URIs may be served and others not, or need other scopes.
@@ -276,13 +252,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """An entry that is valid but not served.
-
-    Attributes:
-        name: its key in the file.
-        transport: how it would be reached.
-        reason: a sentence for the operator.
-    """
+    """An entry that is valid but not served. The reason is a sentence for the operator."""
 
     name: str
     transport: Transport
@@ -294,8 +264,7 @@ class UpstreamFile:
     """The content of a file of upstreams.
 
     Attributes:
-        definitions: what is served, in the order of the file.
-        not_served: what is valid and left out, except for disabled entries.
+        not_served: valid entries that are left out, except for disabled ones.
         notes: lines for the log, such as keys that have no effect here.
     """
 

@@ -46,8 +46,7 @@ class _Repeating(dict[str, Any]):
 def parse_json(text: str) -> Any:
     """Parse JSON with comments (`//`, `/* */`) and commas after the last item, as desktop clients write it.
 
-    Returns:
-        dict, list, str, int, float, bool or None. `repeated_names` finds the names that an object repeats.
+    `repeated_names` finds the names that an object repeats.
 
     Raises:
         DocumentError: the text is something else, or nests too deep.
@@ -66,11 +65,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_toml(text: str) -> Any:
-    """Parse TOML.
-
-    Raises:
-        DocumentError: the text is something else, or nests too deep.
-    """
+    """Parse TOML, or raise `DocumentError` if the text is something else or nests too deep."""
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

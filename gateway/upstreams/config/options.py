@@ -56,11 +56,7 @@ Values: TypeAlias = dict[str, Any]
 class Place:
     """Where in a file a value is, to say what is wrong with it.
 
-    Attributes:
-        problems: collects the lines.
-        file: the path of the file.
-        upstream: the name of the upstream; "" outside of upstreams.
-        key: the path of the key, separated by dots.
+    `upstream` is "" outside of upstreams. `key` is a path, separated by dots.
     """
 
     problems: Problems

@@ -44,10 +44,8 @@ _HOW_TO_WRITE: Final = "run `gateway upstreams pin`"
 class Pinned:
     """The part of the lock file about one upstream.
 
-    Attributes:
-        digests: of its tools and prompts. A digest includes the kind and the name.
-        instructions: as they were.
-        is_old: whether release 0.2.0 wrote it. It then covers tools only, without their icons and `_meta`.
+    A digest covers the kind and the name of a tool or prompt too. Release 0.2.0 wrote old ones: they cover tools only,
+    without their icons and `_meta`.
     """
 
     digests: frozenset[str] = frozenset()
@@ -78,10 +76,8 @@ class _Pins(msgspec.Struct, frozen=True):
 class _Lock(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of a lock file.
 
-    Attributes:
-        version: of the file.
-        upstreams: the digests of tools as release 0.2.0 computes them; that release reads nothing else.
-        pins: everything, by upstream; None in a file that release 0.2.0 wrote.
+    `upstreams` has the digests of tools as release 0.2.0 computes them; that release reads nothing else. `pins` has
+    everything, by upstream; None in a file that release 0.2.0 wrote.
     """
 
     version: int
@@ -106,8 +102,7 @@ def lock_file_of(configuration: Path) -> Path:
 def entry_digest(kind: str, entry: Mapping[str, Any]) -> str:
     """Return the digest of a tool or prompt as its upstream lists it: of everything that clients get of it.
 
-    Raises:
-        TypeError, ValueError: it is not JSON.
+    It must be JSON.
     """
     covered = {name: member for name, member in entry.items() if name not in _NOT_SERVED}
     meta = entry.get("_meta")
@@ -125,11 +120,7 @@ def _digest(value: dict[str, Any]) -> str:
 
 
 def read_lock(path: Path) -> dict[str, Pinned]:
-    """Return what is pinned of each upstream, by its name.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or is not a lock file.
-    """
+    """Return what is pinned of each upstream, or raise `ConfigurationError` if this is not a lock file to read."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_LOCK_BYTES + 1)
@@ -159,15 +150,7 @@ def _decoded(content: bytes) -> _Lock | None:
 
 
 def write_lock(path: Path, upstreams: Mapping[str, ToPin]) -> None:
-    """Write the lock file, at once or not at all. Release 0.2.0 can read it too.
-
-    Args:
-        path: the lock file.
-        upstreams: what to pin, by the name of the upstream.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
-    """
+    """Write the lock file, at once or not at all, or raise `ConfigurationError`. Release 0.2.0 can read it too."""
     named = sorted(upstreams.items())
     lock = _Lock(
         VERSION,

@@ -110,10 +110,8 @@ _Entry: TypeAlias = Definition | NotServed
 class UpstreamReader:
     """Reads one file of upstreams, as often as it changes.
 
-    Args:
-        path: the file: JSON with comments, or TOML if its name ends in `.toml`.
-        environ: the variables that it may refer to; None takes those of the process.
-        needs_lock: whether pins need their lock file. Only what writes that file can do without.
+    The file is JSON with comments, or TOML if its name ends in `.toml`. Its variables are those of the process, unless
+    there is an `environ`. Only what writes the lock file of pins does not need it.
 
     Attributes:
         files: the further files that the last reading depended on, whether they could be read or not.
@@ -126,11 +124,7 @@ class UpstreamReader:
         self._environ = os.environ if environ is None else environ
 
     def read(self) -> UpstreamFile:
-        """Read the file.
-
-        Raises:
-            ConfigurationError: the file cannot be read, or something in it is wrong; one line for each mistake.
-        """
+        """Read the file. A mistake in it raises `ConfigurationError`, with one line for each."""
         try:
             with self.path.open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
@@ -142,11 +136,7 @@ class UpstreamReader:
         return self.parse(content)
 
     def parse(self, content: bytes) -> UpstreamFile:
-        """Read the content of the file.
-
-        Raises:
-            ConfigurationError: something in it is wrong; one line for each mistake.
-        """
+        """Read the content of the file. Mistakes raise `ConfigurationError`, with one line for each."""
         variables = Variables(self._environ, self.path.parent)
         lock = lock_file_of(self.path)
         problems = Problems()

@@ -28,12 +28,7 @@ class Hidden(str):
 class Variables:
     """Replaces references, and remembers which files it read.
 
-    Args:
-        environ: the variables of the environment.
-        folder: what relative paths of files start from.
-
-    Attributes:
-        files: the files that references named, also those that could not be read.
+    Relative paths of files start from `folder`. `files` also has those that could not be read.
     """
 
     def __init__(self, environ: Mapping[str, str], folder: Path) -> None:

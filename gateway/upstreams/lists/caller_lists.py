@@ -49,13 +49,6 @@ class ListsByCaller:
 
     A list belongs to the caller's principal and the forwarded headers of its request, so no caller sees the list of
     another one. Several requests for one list cause one reading.
-
-    Args:
-        definition: of the upstream.
-        client: reads the lists.
-        make: makes relays of entries.
-        telemetry: counts readings.
-        clock: seconds that never go back.
     """
 
     def __init__(
@@ -78,10 +71,8 @@ class ListsByCaller:
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
         """Return what one caller may see, by exposed name or URI, in the upstream's order.
 
-        A list that is due is read again while the request waits. If that fails, the list of before is returned.
-
-        Raises:
-            GatewayError: there is no list for this caller now.
+        A list that is due is read again while the request waits. If that fails, the list of before is returned; without
+        one, a `GatewayError` is raised.
         """
         caller = caller_of(requester, self._definition, RELAYED_CAPABILITIES)
         key = (kind, caller.principal, tuple(sorted(caller.headers.items())))

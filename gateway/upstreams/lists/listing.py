@@ -46,13 +46,7 @@ Ask: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ListForm:
-    """A list, as the protocol has it.
-
-    Attributes:
-        method: reads a page.
-        member: of a page, with the entries.
-        capability: of a server that has the list.
-    """
+    """A list, as the protocol has it: the method that reads a page, its member, and the capability of the server."""
 
     method: str
     member: str
@@ -84,13 +78,7 @@ class UnusableLists(UpstreamFailure):
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """The introduction of an upstream (MCP 2026-07-28, "server/discover").
-
-    Attributes:
-        capabilities: what it offers, by name.
-        instructions: how to use it, for models; "" if it says nothing.
-        server: its name and version, for operators.
-    """
+    """The introduction of an upstream (MCP 2026-07-28, "server/discover"). The instructions are "" without any."""
 
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     instructions: str = ""
@@ -109,9 +97,8 @@ class Listed:
     """Everything that an upstream offers.
 
     Attributes:
-        discovered: what it says of itself.
         lists: the entries of each list as they came, in its order, each of them an object with a name of its own.
-        ttl_ms: the shortest time, in milliseconds, for which it says a list stays valid; None if it says nothing.
+        ttl_ms: the shortest time for which it says a list stays valid; None if it says nothing.
         repeated: how many entries were left out because an earlier one has their name.
         digest: of all entries. Two of these objects are equal if it is the same, and all but `lists` is too.
     """
@@ -133,7 +120,7 @@ async def discover(upstream: str, ask: Ask) -> Discovered:
 
     Raises:
         NeedsSession: it does not speak 2026-07-28.
-        UpstreamFailure: there is no answer, or it makes no sense.
+        UpstreamFailure: there is no answer, or not a valid one.
         UpstreamError: the upstream refuses for another reason.
     """
     result = await _discovered(upstream, ask)
@@ -171,12 +158,7 @@ _OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED})
 
 
 async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
-    """Read all pages of all lists that an upstream has.
-
-    Raises:
-        UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
-        UpstreamError: the upstream refuses a page.
-    """
+    """Read all pages of all lists that an upstream has; errors are as those of `read_list`."""
     reading = _Reading(upstream, ask)
     try:
         async with asyncio.timeout(LISTING_SECONDS):

@@ -48,13 +48,7 @@ class Subscriptions:
 
     If the stream breaks, it is opened again, with pauses that grow. Then everything may have changed meanwhile, so all
     of it is announced. To change what it listens for, a new stream is opened before the old one ends, so that nothing
-    is missed.
-
-    Args:
-        upstream: its name, for the log.
-        listen: opens a stream.
-        lists_changed: called when a list may have changed.
-        updated: called with the upstream's own URI of a resource that may have changed.
+    is missed. `updated` gets the upstream's own URI.
     """
 
     def __init__(

@@ -24,13 +24,7 @@ _CONTENT_TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file as it is served.
-
-    Attributes:
-        content_type: the value of `Content-Type`.
-        etag: the value of `ETag`, from the content.
-        content: the bytes.
-    """
+    """One file as it is served. `etag` is the value of `ETag`, from the content."""
 
     content_type: str
     etag: str

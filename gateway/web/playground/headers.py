@@ -39,12 +39,9 @@ _CORS: Final = b"access-control-"
 class SecurityHeaders:
     """Adds the headers to every response of an application, refusals included.
 
-    A page of another origin can read none of them, also where it may call `/mcp`.
-
-    Args:
-        app: the application.
-        exempt: the paths of other endpoints, whose responses stay as they are.
-        closes: whether each response also closes its connection, so a balancer chooses a replica for every request.
+    A page of another origin can read none of them, also where it may call `/mcp`. Responses of the exempt paths, which
+    are other endpoints, stay as they are. `closes` also closes each connection, so a balancer chooses a replica for
+    every request.
     """
 
     def __init__(self, app: ASGIApp, *, exempt: frozenset[str] = frozenset(), closes: bool = False) -> None:

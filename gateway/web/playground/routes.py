@@ -67,11 +67,8 @@ class Upstreams(BaseModel):
 class Playground:
     """The interface of the routes to the replica.
 
-    Attributes:
-        config: returns how the page reaches the gateway.
-        upstreams: returns the other servers behind this one. Raises `GatewayError` if the caller is refused.
-        tasks: returns the tasks of the caller with this `Authorization` header; None without a task store. Raises
-            `GatewayError` if the caller is refused, or the store does not answer.
+    `upstreams` are the other servers behind this one. `tasks` gets the caller's `Authorization` header; it is None
+    without a task store. Both raise `GatewayError` if the caller is refused, and `tasks` if the store does not answer.
     """
 
     config: Callable[[], Config]

@@ -27,12 +27,7 @@ MIN_KEEP_ALIVE_MS: Final = 1000
 
 
 class DraftCalls:
-    """Answers calls.
-
-    Args:
-        methods: the methods that every wire has.
-        answers: answers calls that become tasks; None without tasks.
-    """
+    """Answers calls. Without `answers`, there are no tasks."""
 
     def __init__(self, methods: Methods, answers: TaskAnswers | None) -> None:
         self._methods = methods
@@ -45,9 +40,7 @@ class DraftCalls:
     async def call(self, incoming: Incoming, /) -> Reply:
         """Answer one `tools/call`.
 
-        Raises:
-            RpcError: the call ends with an error.
-            InsufficientScope: the caller's token does not grant the tool's scopes.
+        If the token does not grant the tool's scopes, this raises `InsufficientScope`; other errors are `RpcError`.
         """
         wanted = read_tool_call(incoming.request.params)
         tool = self._methods.tool(wanted, incoming.caller)
@@ -74,12 +67,8 @@ def _order(
 ) -> TaskOrder | None:
     """Return the task that a request asks for, or None.
 
-    Args:
-        tool: the called tool.
-        first: the requested task, in the first form.
-        wish: the requested task, as `params.task`.
-        choice: how to answer a `params.task` request. An immediate answer needs no task.
-        cancel_name: the name by which the client can cancel a task of the first form.
+    It may ask in the first form (`first`), or as `params.task` (`wish`). An immediate answer needs no task. By
+    `cancel_name`, the client can cancel a task of the first form.
 
     Raises:
         MethodNotFound: the request asks for a task and the tool does not support tasks, or it does not ask for one and

@@ -31,15 +31,7 @@ _STORE_RETRY_SECONDS: Final = 1.0
 
 
 class TaskAnswers:
-    """Answers calls that have become tasks.
-
-    Args:
-        access: reads and changes tasks.
-        follower: waits for tasks.
-        tasks: writes messages about tasks.
-        words: the result format of the wire.
-        immediate_seconds: how long an immediate result may take.
-    """
+    """Answers calls that have become tasks. An immediate result may take `immediate_seconds`."""
 
     def __init__(
         self,
@@ -84,16 +76,8 @@ class TaskAnswers:
         """Answer the request that created a task, in the chosen mode.
 
         A client with too many open streams gets the task instead: it runs already, and the client should not create it
-        again.
-
-        Args:
-            incoming: the request.
-            created: the task.
-            choice: the chosen mode.
-            streams: whether the tool is declared with `streams=True`.
-
-        Raises:
-            RpcError: the task ended with this error within the time for an immediate result.
+        again. `streams` tells whether the tool is declared with `streams=True`. If the task ended with an error within
+        the time for an immediate result, this raises that error.
         """
         view = created
         with contextlib.suppress(TooManyStreams):
@@ -132,11 +116,8 @@ class TaskAnswers:
         If the stream ends before the last batch, the replica shuts down, or the caller can no longer access the task.
         The client continues with another request, on another replica or with another token.
 
-        Args:
-            incoming: the request.
-            task: its task.
-            at_once: whether to send a first response immediately, to report the id of the task. Otherwise the first
-                response comes with the first segment or a question, or is the whole result if the task ends before.
+        With `at_once`, a first response goes out immediately, to report the id of the task. Otherwise it comes with the
+        first segment or a question, or is the whole result if the task ends before.
         """
         task_id, sent, is_first = task.task_id, 0, True
         stream: TaskStream | None = None

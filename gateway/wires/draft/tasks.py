@@ -85,11 +85,7 @@ class DraftTasks(HandshakeTasks):
         raise Overloaded
 
     async def delete(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/delete`: delete the task, and cancel it if it is running.
-
-        Raises:
-            RpcError: see `get`.
-        """
+        """Answer `tasks/delete`: delete the task, and cancel it if it is running. For errors, see `get`."""
         view = await self._find(incoming)
         chosen = _is_first_form(view)
         await self._access.delete(view.task_id, incoming.caller, incoming.request.method, chosen=chosen)
@@ -98,8 +94,7 @@ class DraftTasks(HandshakeTasks):
     async def input_response(self, incoming: Incoming) -> Reply:
         """Answer `tasks/input_response`: record the answers that match a question, and ignore the rest.
 
-        Raises:
-            InvalidParams: the request names no task; or see `get`.
+        If the request names no task, this raises `InvalidParams`; or see `get`.
         """
         request = incoming.request
         view = await self._found(ttl_form.read_related_task(request.params, _RELATED_NAMES), incoming)
@@ -113,11 +108,7 @@ class DraftTasks(HandshakeTasks):
         return incoming.answered(self.words_of(view).related(view.task_id))
 
     async def find_request(self, request: str, caller: Caller) -> str | None:
-        """Return the id of the task that a request created, or None.
-
-        Raises:
-            InsufficientScope: the caller's token does not grant the tool's scopes.
-        """
+        """Return the id of the task that a request created, or None. Without its scopes, raise `InsufficientScope`."""
         task_id = await self._access.of_request(request, caller)
         if task_id is None or await self._access.find(task_id, caller, self._methods.registry) is None:
             return None
@@ -126,8 +117,7 @@ class DraftTasks(HandshakeTasks):
     async def cancel_request(self, request: str, caller: Caller) -> bool:
         """Cancel the task that a request created, and return whether there is one.
 
-        Raises:
-            InsufficientScope: the caller's token does not grant the tool's scopes.
+        If the token does not grant the tool's scopes, this raises `InsufficientScope`.
         """
         task_id = await self.find_request(request, caller)
         if task_id is not None:
@@ -137,8 +127,7 @@ class DraftTasks(HandshakeTasks):
     async def _find(self, incoming: Incoming) -> TaskView:
         """Return the task that a request names.
 
-        Raises:
-            InvalidParams: the caller has no such task, or `_meta` names another task.
+        If the caller has no such task, or `_meta` names another one, this raises `InvalidParams`.
         """
         view = await super()._find(incoming)
         for name in _RELATED_NAMES:
@@ -148,11 +137,7 @@ class DraftTasks(HandshakeTasks):
         return view
 
     def _outcome(self, view: TaskView) -> dict[str, Any]:
-        """Return the answer to `tasks/result` at this moment.
-
-        Raises:
-            RpcError: the task ended with this error, or has no result yet.
-        """
+        """Return the answer to `tasks/result` at this moment, or raise an `RpcError`, also without a result."""
         if view.phase is Phase.WAITING and not _is_first_form(view):
             return ttl_form.asking(view)
         return self.words_of(view).final_result(view)

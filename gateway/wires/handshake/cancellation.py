@@ -66,11 +66,8 @@ class RunningRequests:
     def running(self, request: str) -> Iterator[None]:
         """Allow `cancel` to cancel the current asyncio task while the context is open.
 
-        Args:
-            request: the name of the request and its session, see `gateway.tokens.session_ids.request_digest`.
-
-        Raises:
-            Cancelled: when the context ends, if the request was cancelled.
+        See `gateway.tokens.session_ids.request_digest` for the name of the request and its session. If the request was
+        cancelled, `Cancelled` is raised when the context ends.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - requests are served in tasks
@@ -87,12 +84,7 @@ class RunningRequests:
                 del self._tasks[request]
 
     def stream(self, request: str, messages: AsyncIterator[bytes]) -> CancellableStream:
-        """Return the messages that answer a request, as a stream that `cancel` can end.
-
-        Args:
-            request: see `running`.
-            messages: the source of the messages.
-        """
+        """Return the messages that answer a request (see `running`), as a stream that `cancel` can end."""
         stream = CancellableStream(messages)
         self._streams[request] = stream
         return stream

@@ -52,20 +52,12 @@ class TaskWords(Protocol):
         ...
 
     def final_result(self, view: TaskView) -> dict[str, Any]:
-        """Return the result of a task that has ended.
-
-        Raises:
-            RpcError: the task ended with this error, or its result is not available.
-        """
+        """Return the result of a task that has ended, or raise its `RpcError`, or one if it is not available."""
         ...
 
 
 class TtlWords:
-    """Tasks in the format of 2025-11-25.
-
-    Args:
-        with_progress: whether to report progress in separate fields.
-    """
+    """Tasks in the format of 2025-11-25. If `with_progress`, progress is reported in separate fields."""
 
     def __init__(self, *, with_progress: bool) -> None:
         self._with_progress = with_progress
@@ -90,12 +82,8 @@ class TtlWords:
 class TaskStream:
     """Writes the messages about a task on one stream: each change once, and each question once, as a request.
 
-    Args:
-        words: the format of the task.
-        addresses: makes the ids of requests.
-        caller: who must answer the questions.
-        session: the session in which the answers must come; b"" if any or none is allowed.
-        progress_token: identifies the request in progress notifications; None if the client wants none.
+    The caller must answer the questions, in this session; b"" allows any or none. Without a progress token, the client
+    wants no progress.
     """
 
     def __init__(
@@ -147,12 +135,7 @@ class TaskStream:
 class HandshakeTasks:
     """Answers the requests about tasks that all handshake wires have, in the format of 2025-11-25.
 
-    Args:
-        methods: have the current registry, which decides who may access a task.
-        access: reads and changes tasks.
-        follower: waits for tasks.
-        addresses: makes and reads the ids of requests.
-        cursors: makes the cursors of `tasks/list`.
+    The current registry of `methods` decides who may access a task.
     """
 
     def __init__(
@@ -193,11 +176,9 @@ class HandshakeTasks:
         return incoming.answered(self.described(await self._find(incoming)))
 
     async def page(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/list`.
+        """Answer `tasks/list`, or raise `TaskStoreDown`.
 
-        Raises:
-            InvalidParams: the cursor is not one of ours, or belongs to another caller.
-            TaskStoreDown: the store does not answer.
+        A cursor that is not one of ours, or belongs to another caller, raises `InvalidParams`.
         """
         caller = incoming.caller
         after = self._cursors.read(read_cursor(incoming.request.params), caller)
@@ -208,11 +189,7 @@ class HandshakeTasks:
         return incoming.answered(told)
 
     async def cancel(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/cancel`.
-
-        Raises:
-            InvalidParams: the task has already ended; or see `get`.
-        """
+        """Answer `tasks/cancel`. A task that has already ended raises `InvalidParams`; or see `get`."""
         view = await self._find(incoming)
         if view.phase.ended:
             status = self.words_of(view).task(view)["status"]

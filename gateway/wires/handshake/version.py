@@ -33,16 +33,7 @@ class Calls(Protocol):
 
 
 class HandshakeVersion:
-    """Answers the requests of one version.
-
-    Args:
-        version: the protocol version.
-        methods: the methods that every wire has.
-        calls: answers calls.
-        task_handlers: the handlers of the task methods; None without tasks.
-        sessions: starts sessions.
-        has_identity: whether callers are authenticated.
-    """
+    """Answers the requests of one version. Without task handlers, there are no tasks."""
 
     def __init__(
         self,
@@ -76,9 +67,8 @@ class HandshakeVersion:
     async def answer(self, incoming: Incoming) -> Reply:
         """Answer a request.
 
-        Raises:
-            RpcError: the request ends with an error.
-            InsufficientScope: the caller's token does not grant the required scopes.
+        If the caller's token does not grant the required scopes, this raises `InsufficientScope`; other errors are
+        `RpcError`.
         """
         handler = self._handlers.get(incoming.request.method)
         if handler is None:

@@ -32,14 +32,8 @@ first three are in hex.
 class Deliveries:
     """Delivers answers to calls.
 
-    Args:
-        waiting: the waiting calls of this process.
-        replica: the address of this process.
-        addresses: counts answers that are not delivered.
-        hops: sends answers to other replicas, and receives theirs.
-        broadcasts: report answers that are not delivered, and receive such reports.
-        max_json_depth: how deep the body of a client's response may nest.
-        max_json_values: how many values it may have.
+    `waiting` has the calls of this process, `replica` is its address. `addresses` counts answers that are not
+    delivered, and broadcasts report them to other replicas. The limits are for the body of a client's response.
     """
 
     def __init__(
@@ -66,11 +60,7 @@ class Deliveries:
     async def deliver(self, address: CallAddress, response: Response, body: bytes, authority: Authority) -> None:
         """Deliver an answer. If its call has ended, or has this answer already, that is counted and ignored.
 
-        Args:
-            address: the call that the answer belongs to. Only this decides which replica may receive it.
-            response: the answer.
-            body: the body of the request that carried it.
-            authority: the authority of the client that answers.
+        Only the address decides which replica may receive it. `authority` is that of the client that answers.
 
         Raises:
             InsufficientScope: the call does not accept an answer with this authority.
@@ -90,9 +80,7 @@ class Deliveries:
     async def _hand_over(self, address: CallAddress, body: bytes, authority: Authority) -> None:
         """Send an answer to the replica that waits for it.
 
-        Raises:
-            InsufficientScope: the replica refused the answer for this reason.
-            NoReply: the answer did not arrive there.
+        If the replica refused it, this raises `InsufficientScope`; if it did not arrive there, `NoReply`.
         """
         replica = ReplicaAddress(address.replica_url, address.boot)
         message = {"call": address.call, "key": address.key, "response": body, "authority": _packed(authority)}

@@ -41,13 +41,7 @@ class Unanswered(CannotContinue):
 class LegacyCalls:
     """Answers `tools/call`, `prompts/get` and `resources/read`.
 
-    Args:
-        methods: the methods that every wire has.
-        addresses: makes the ids of requests.
-        waiting: delivers the answers.
-        answer_seconds: how long the client may take to answer.
-        clock: returns seconds since the epoch.
-        takes_tasks: whether calls can become tasks.
+    The client may take `answer_seconds`. The clock returns seconds since the epoch.
     """
 
     def __init__(
@@ -70,9 +64,7 @@ class LegacyCalls:
     async def call(self, incoming: Incoming, /) -> Reply:
         """Answer `tools/call`.
 
-        Raises:
-            RpcError: the call ends with an error.
-            InsufficientScope: the caller's token does not grant the tool's scopes.
+        If the token does not grant the tool's scopes, this raises `InsufficientScope`; other errors are `RpcError`.
         """
         wanted = read_tool_call(incoming.request.params)
         tool = self._methods.tool(wanted, incoming.caller)
@@ -92,11 +84,7 @@ class LegacyCalls:
         return incoming.answered(result)
 
     async def run(self, incoming: Incoming, leg: RunLeg, /) -> Ran:
-        """Run a prompt or a resource to its end.
-
-        Raises:
-            RpcError: the call ends with an error.
-        """
+        """Run a prompt or a resource to its end, or raise the `RpcError` that ends the call."""
         try:
             return await self._converse(incoming, Conversation(), leg)
         except Unanswered as error:
@@ -107,8 +95,7 @@ class LegacyCalls:
     async def _converse(self, incoming: Incoming, conversation: Conversation, leg: RunLeg) -> Ran:
         """Run leg after leg, and ask the questions between them.
 
-        Raises:
-            CannotContinue: the client cannot be asked, or no answer matches its question.
+        If the client cannot be asked, or no answer matches its question, this raises `CannotContinue`.
         """
         incoming = incoming.within(conversation)
         ran = await leg(incoming)
@@ -126,10 +113,9 @@ class LegacyCalls:
 
     @contextlib.contextmanager
     def _open(self, incoming: Incoming, conversation: Conversation) -> Iterator[WaitingCall]:
-        """Register a waiting call. Its first leg has run, so the client must not repeat the call if there is no room.
+        """Register a waiting call, or raise `CannotContinue` if too many calls wait in this process.
 
-        Raises:
-            CannotContinue: too many calls wait in this process.
+        Its first leg has run, so the client must not repeat the call if there is no room.
         """
         served, target = conversation.served, conversation.target
         assert served is not None  # noqa: S101 - its first leg has run

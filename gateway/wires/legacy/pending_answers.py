@@ -37,13 +37,7 @@ MAX_WAITING: Final = 10_000
 class WaitingCall:
     """One call that waits for answers of its client, as often as it asks.
 
-    Args:
-        call_id: 16 random bytes.
-        authority: the authority that the call started with.
-
-    Attributes:
-        call_id: the id of the call.
-        authority: the authority that the call continues with: that of the latest answer.
+    Its id is 16 random bytes. It starts with this authority, and continues with that of the latest answer.
     """
 
     def __init__(self, call_id: bytes, authority: Authority) -> None:
@@ -120,11 +114,8 @@ class _Place(NamedTuple):
 class WaitingCalls:
     """Delivers answers to the calls that wait for them. Use it only on the event loop.
 
-    Args:
-        boot: 16 random bytes, chosen when this process started. A later process at the same address has others.
-        random_bytes: the source of call ids.
-        authorities: decide who may continue a call.
-        limit: how many calls may be open at a time.
+    `boot` is 16 random bytes, chosen when this process started. A later process at the same address has others. The
+    authorities decide who may continue a call. At most `limit` calls are open at a time.
     """
 
     def __init__(
@@ -150,12 +141,8 @@ class WaitingCalls:
     def open(self, authority: Authority, needs: Needs) -> Iterator[WaitingCall]:
         """Return a call that can receive answers while the context is open.
 
-        Args:
-            authority: the authority that the call started with.
-            needs: returns the scopes that the call requires.
-
-        Raises:
-            Overloaded: too many calls are open.
+        It starts with `authority`; `needs` returns the scopes that it requires. If too many calls are open, raise
+        `Overloaded`.
         """
         if len(self._calls) >= self._limit:
             raise Overloaded
@@ -170,18 +157,10 @@ class WaitingCalls:
                 del self._calls[call.call_id]
 
     def deliver(self, boot: bytes, call_id: bytes, key: str, answer: Answer, authority: Authority) -> bool:
-        """Deliver the answer to one question of a call.
+        """Deliver the answer to one question of a call, which continues with the authority of the client that answers.
 
-        Args:
-            boot: the boot id of the process that the answer is for.
-            call_id: the id of the call.
-            key: the wire key of the question.
-            answer: the answer.
-            authority: the authority of the client that answers; the call continues with it.
-
-        Returns:
-            False if nobody waits for the answer: it is for another process or from another caller, or the call has
-            ended, or the question already has an answer.
+        Return False if nobody waits for the answer: it is for another process (`boot`) or from another caller, or the
+        call has ended, or the question already has an answer. `key` is the wire key of the question.
 
         Raises:
             InsufficientScope: the token does not grant the scopes of the call, or the answer came in another session.
@@ -197,10 +176,7 @@ class WaitingCalls:
     def lose(self, call_id: bytes, key: str, session: bytes) -> None:
         """End the call that waits for this answer, because a replica that received the answer could not deliver it.
 
-        Args:
-            call_id: the id of the call.
-            key: the wire key of the question.
-            session: the session in which the answer came. Only that of the call counts.
+        `key` is the wire key of the question. Only an answer in the session of the call counts.
         """
         place = self._calls.get(call_id)
         if place is not None and place.session in (b"", session) and place.call.expects(key):

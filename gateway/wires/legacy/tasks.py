@@ -23,11 +23,7 @@ class LegacyTasks(HandshakeTasks):
     """Answers requests about tasks."""
 
     def handlers(self, *, has_identity: bool) -> Mapping[str, Handler]:
-        """Return the handlers, by method.
-
-        Args:
-            has_identity: whether callers are authenticated, so that a list of tasks belongs to one caller.
-        """
+        """Return the handlers, by method. If callers are authenticated, a list of tasks belongs to one caller."""
         lists: dict[str, Handler] = {"tasks/list": self.page} if has_identity else {}
         return {"tasks/get": self.get, "tasks/result": self.result, "tasks/cancel": self.cancel, **lists}
 

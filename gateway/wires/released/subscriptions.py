@@ -45,15 +45,9 @@ _Telling: TypeAlias = _List | _Uri | _Task
 
 
 class Subscriptions:
-    """Answers `subscriptions/listen`.
+    """Answers `subscriptions/listen`. Resources of upstreams are watched while somebody listens.
 
-    Args:
-        methods: have the current registry.
-        results: writes the result that ends a stream.
-        changes: reports changes to the streams of this process.
-        authorities: end the streams of callers whose authority ends.
-        tasks: reads tasks; None without tasks.
-        watches: have resources of upstreams followed while somebody listens.
+    `authorities` end the streams of callers whose authority ends.
     """
 
     def __init__(

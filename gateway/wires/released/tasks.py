@@ -23,24 +23,13 @@ from gateway.wires.replies import Reply
 
 
 def require_tasks(request: McpRequest) -> None:
-    """Check that the client declared the tasks extension.
-
-    Raises:
-        MissingCapability: the client did not declare it.
-    """
+    """Raise `MissingCapability` unless the client declared the tasks extension."""
     if not supports(request.capabilities, TASKS):
         raise MissingCapability(TASKS)
 
 
 class ReleasedTasks:
-    """Answers the extension's requests.
-
-    Args:
-        methods: have the current registry.
-        access: reads and changes tasks.
-        results: writes results.
-        follower: waits for tasks.
-    """
+    """Answers the extension's requests."""
 
     def __init__(self, methods: Methods, access: TaskAccess, results: ResultWriter, follower: TaskFollower) -> None:
         self._methods = methods
@@ -56,8 +45,7 @@ class ReleasedTasks:
     async def result_within(self, incoming: Incoming, created: TaskView, seconds: float) -> dict[str, Any] | None:
         """Return the result of a new task if it ends with one in time, else None: the task itself is the answer then.
 
-        Raises:
-            RpcError: the task ended in time, with this error.
+        If the task ended in time with an error, this raises that error.
         """
         view = created
         with contextlib.suppress(TooManyStreams), incoming.client.waiting():
@@ -95,11 +83,7 @@ class ReleasedTasks:
         return incoming.answered(self._results.complete({}))
 
     async def cancel(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/cancel`. A task that has ended does not change.
-
-        Raises:
-            RpcError: see `get`.
-        """
+        """Answer `tasks/cancel`. A task that has ended does not change. For errors, see `get`."""
         request, caller = incoming.request, incoming.caller
         require_tasks(request)
         view = await self._find(read_task_id(request.params), caller)
@@ -117,11 +101,7 @@ def _found(view: TaskView | None) -> TaskView:
 
 
 def _fitting(responses: Mapping[str, Any], questions: Mapping[str, WireQuestion]) -> dict[str, Answer]:
-    """Return the answers to these questions, and ignore all others.
-
-    Raises:
-        InvalidParams: an answer does not match its question.
-    """
+    """Return the answers to these questions, and ignore all others. A mismatch raises `InvalidParams`."""
     asked = {key: response for key, response in responses.items() if key in questions}
     answers = read_answers(asked)
     for key in asked:

@@ -25,14 +25,7 @@ _ORDER = TaskOrder("released")
 
 
 class ReleasedWire:
-    """Answers requests of the 2026-07-28 wire.
-
-    Args:
-        methods: the methods that every wire has.
-        subscriptions: answers `subscriptions/listen`.
-        tasks: answers requests about tasks; None without tasks.
-        has_identity: whether callers are authenticated.
-    """
+    """Answers requests of the 2026-07-28 wire."""
 
     def __init__(
         self, methods: Methods, subscriptions: Subscriptions, tasks: ReleasedTasks | None = None, *, has_identity: bool
@@ -51,12 +44,7 @@ class ReleasedWire:
         self._handlers = checked_handlers(RELEASED, handlers, has_tasks=tasks is not None, has_identity=has_identity)
 
     async def answer(self, message: Message, headers: Headers, caller: Caller, client: Client) -> Reply:
-        """Answer one message.
-
-        Raises:
-            RpcError: the message is refused.
-            InsufficientScope: the caller's token does not grant the required scopes.
-        """
+        """Answer one message. Without the required scopes, raise `InsufficientScope`; other refusals are `RpcError`."""
         if isinstance(message, Response):
             raise InvalidRequest("This protocol version does not accept responses; send answers in inputResponses")
         if isinstance(message, Notification):
@@ -97,8 +85,7 @@ class ReleasedWire:
 def _order(tool: Tool, request: McpRequest) -> TaskOrder | None:
     """Return the task that a call may become, or None if the client did not declare the extension.
 
-    Raises:
-        MissingCapability: the tool runs only as a task, but the client did not declare the extension.
+    If the tool runs only as a task, that raises `MissingCapability`.
     """
     if supports(request.capabilities, TASKS):
         return _ORDER
