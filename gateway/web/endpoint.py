@@ -229,7 +229,7 @@ class McpEndpoint:
             await self._work(scope, exchange, headers, body, caller)
 
     async def _serve_other(self, method: str, exchange: Exchange, headers: Headers, *, is_foreign_page: bool) -> None:
-        """Answer a request of another method than POST: browsers ask first, and clients try streams and ends of sessions."""
+        """Answer a request that is not a POST: browsers ask first, and clients try to open streams or end sessions."""
         if method == "OPTIONS" and is_foreign_page:
             await exchange.answer(204, self._origins.preflight(headers), b"")
             return
