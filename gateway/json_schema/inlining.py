@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 MAX_PARTS: Final = 2000
@@ -26,18 +26,18 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     root = {name: part for name, part in schema.items() if name != "$defs"}
     if not definitions or not definitions.keys() >= {*_references(root), *_flat(uses)}:
         return schema
-    kept = {name for name in definitions if name in _reachable(name, uses)}
-    inliner = _Inliner(definitions, kept)
-    if inliner.size(root) + sum(inliner.size(definitions[name]) for name in kept) > MAX_PARTS:
+    kept = {name: definition for name, definition in definitions.items() if name in _reachable(name, uses)}
+    inliner = _Inliner(definitions, kept.keys())
+    if inliner.size(root) + sum(map(inliner.size, kept.values())) > MAX_PARTS:
         return schema
     result: dict[str, Any] = inliner.written(root)
     if kept:
-        result["$defs"] = {name: inliner.written(definitions[name]) for name in definitions if name in kept}
+        result["$defs"] = {name: inliner.written(definition) for name, definition in kept.items()}
     return result
 
 
 class _Inliner:
-    def __init__(self, definitions: Mapping[str, Any], kept: set[str]) -> None:
+    def __init__(self, definitions: Mapping[str, Any], kept: Collection[str]) -> None:
         self._definitions = definitions
         self._kept = kept
         self._sizes: dict[str, int] = {}

@@ -169,6 +169,21 @@ class Traces:
             log.warning("traces lost: the collector did not accept them in time")
 
 
+def _attributes(method: str, message: Request | Notification, headers: Headers) -> dict[str, str]:
+    attributes = {
+        "mcp.method.name": method,
+        "network.protocol.name": "http",
+        "network.protocol.version": "1.1",
+        "network.transport": "tcp",
+    }
+    if isinstance(message, Request):
+        attributes["jsonrpc.request.id"] = str(message.id)[:MAX_TEXT_CHARS]
+    version = headers.get(PROTOCOL_VERSION)
+    if version is not None and version in _VERSIONS:
+        attributes["mcp.protocol.version"] = version
+    return attributes
+
+
 class _Request:
     """One request while it is answered.
 
@@ -181,17 +196,7 @@ class _Request:
         self._method = message.method if message.method in METHODS else OTHER
         self._began_ns = time.time_ns()
         self._attached: _Attached | None = None
-        self._attributes: dict[str, str] = {
-            "mcp.method.name": self._method,
-            "network.protocol.name": "http",
-            "network.protocol.version": "1.1",
-            "network.transport": "tcp",
-        }
-        if isinstance(message, Request):
-            self._attributes["jsonrpc.request.id"] = str(message.id)[:MAX_TEXT_CHARS]
-        version = headers.get(PROTOCOL_VERSION)
-        if version in _VERSIONS and version is not None:
-            self._attributes["mcp.protocol.version"] = version
+        self._attributes = _attributes(self._method, message, headers)
         meta = message.params.get("_meta")
         inside = _extracted(meta if isinstance(meta, dict) else {})
         outside = _extracted({name: headers.get(name.encode()) for name in ("traceparent", "tracestate")})

@@ -143,11 +143,17 @@ def _schemas(root: Any) -> Iterator[tuple[_Path | None, Mapping[str, Any]]]:
         elif isinstance(node, Mapping):
             yield path, node
             for keyword, value in node.items():
-                if keyword in _MAPS_OF_SCHEMAS and isinstance(value, Mapping):
-                    inside = path if keyword == "properties" else None
-                    nodes.extend((None if inside is None else (*inside, name), item) for name, item in value.items())
-                elif keyword not in _DATA:
-                    nodes.append((None, value))
+                nodes.extend(_inside(path, keyword, value))
+
+
+def _inside(path: _Path | None, keyword: str, value: Any) -> Iterator[tuple[_Path | None, Any]]:
+    """Yield what may be a schema in the value of a keyword, with its path of properties."""
+    if keyword in _MAPS_OF_SCHEMAS and isinstance(value, Mapping):
+        inside = path if keyword == "properties" else None
+        for name, item in value.items():
+            yield None if inside is None else (*inside, name), item
+    elif keyword not in _DATA:
+        yield None, value
 
 
 def _compile(path: _Path | None, schema: Mapping[str, Any]) -> ParamHeader:

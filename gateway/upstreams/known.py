@@ -63,6 +63,11 @@ class KnownEntries:
         """Return the entry with this exposed name."""
         return self._entries.get((kind, exposed))
 
+    def unchanged(self, kind: Kind, exposed: str, raw: Mapping[str, Any]) -> Known | None:
+        """Return the entry with this exposed name, if its upstream still lists it in the same way."""
+        known = self._entries.get((kind, exposed))
+        return known if known is not None and known.raw == raw else None
+
     def like(self, kind: Kind, uri: str) -> Known | None:
         """Return the resource or template with this canonical form: one that is written so, else the first one."""
         return self._canonical.get((kind, uri))

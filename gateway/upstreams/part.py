@@ -194,9 +194,12 @@ class PartMaker:
         if text is None and not is_unread:
             return None
         sent = text or uri
-        exposed = self.exposed_uri(sent) if kind == "resources" else own_template(self._definition.prefix, sent)
+        exposed = self._exposed(kind, sent)
         learn = functools.partial(self._learn_uri, uri) if is_unread else None
         return self._relayed(Entry(kind, sent, exposed, {IDENTITY[kind]: exposed}), uri, listed=False, learn=learn)
+
+    def _exposed(self, kind: Kind, own: str) -> str:
+        return self.exposed_uri(own) if kind == "resources" else own_template(self._definition.prefix, own)
 
     @property
     def _is_pending(self) -> bool:
@@ -382,9 +385,7 @@ class PartMaker:
         if isinstance(entry, Dropped):
             found.left_out.append(f"{entry.name!r} {entry.reason}")
             return
-        earlier = before.get(kind, entry.exposed)
-        if earlier is not None and earlier.raw != raw:
-            earlier = None
+        earlier = before.unchanged(kind, entry.exposed, raw)
         judged, template = judged_of(kind, entry.own) if earlier is None else (earlier.judged, earlier.template)
         if not self._serves(kind, judged):
             return

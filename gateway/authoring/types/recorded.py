@@ -126,17 +126,18 @@ def _is_json(annotation: Any, within: tuple[Any, ...] = ()) -> bool:
     if is_json_type(annotation) or isinstance(annotation, TypeVar) or annotation in _ALSO_JSON or annotation in within:
         return True
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in _ALSO_JSON and not parts:  # `typing.Mapping`
+        return True
     if is_typeddict(annotation):
         parts = tuple(typing.get_type_hints(annotation).values())
-    elif origin in _ALSO_JSON and not parts:  # `typing.Mapping`
-        return True
     elif origin in _OBJECTS:
         parts = parts[1:] if parts[0] is str else ()
-    elif origin not in (*_LISTS, *_UNIONS):
+    elif origin not in _SEVERAL:
         return False
     return parts != () and all(_is_json(part, (*within, annotation)) for part in parts)
 
 
+_SEVERAL: Final = (*_LISTS, *_UNIONS)
 _ALSO_JSON: Final = (Never, NoReturn, *_OBJECTS, *_LISTS)
 
 

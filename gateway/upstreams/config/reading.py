@@ -189,13 +189,7 @@ class _Reading:
         for path in repeated_names(document):
             place.inside(".".join(path)).wrong("written twice in one object; keep one of them")
         values = read_object(document, place)
-        sections = [name for name in SECTIONS if name in values]
-        if len(sections) != 1 and isinstance(document, dict):
-            place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
-        if len(sections) != 1:
-            return UpstreamFile()
-        self._without_effect += [key for key in values if key not in SECTIONS]
-        found = self._section(values[sections[0]], place.inside(sections[0]))
+        found = self._entries(values) if isinstance(document, dict) else []
         return UpstreamFile(
             tuple(entry for entry in found if isinstance(entry, Definition)),
             tuple(entry for entry in found if isinstance(entry, NotServed)),
@@ -206,6 +200,14 @@ class _Reading:
         if not self._without_effect:
             return ()
         return (f"{self._place.file}: keys that have no effect here: {', '.join(self._without_effect)}",)
+
+    def _entries(self, values: Values) -> list[_Entry]:
+        sections = [name for name in SECTIONS if name in values]
+        if len(sections) != 1:
+            self._place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
+            return []
+        self._without_effect += [key for key in values if key not in SECTIONS]
+        return self._section(values[sections[0]], self._place.inside(sections[0]))
 
     def _section(self, value: object, place: Place) -> list[_Entry]:
         entries = read_object(value, place)

@@ -136,10 +136,11 @@ class TaskAnswers:
                     return
                 segments = segments_of(view, stored, after)
                 stream = stream or self._tasks.stream(view, incoming)
-                for message in () if segments.complete else stream.news(view):
-                    yield message
-                starts = is_first and (at_once or view.phase is Phase.WAITING)
-                if segments.complete or stored or starts:
+                if not segments.complete:
+                    for message in stream.news(view):
+                        yield message
+                is_start = is_first and (at_once or view.phase is Phase.WAITING)
+                if is_start or stored or segments.complete:
                     yield _encoded(incoming, response(segments, sent, task_id))
                     sent, is_first = segments.after + len(segments.blocks), False
 
