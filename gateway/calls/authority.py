@@ -126,8 +126,8 @@ class Standing:
     def pass_to(self, authority: Authority, session: bytes) -> bool:
         """Continue under the authority of another token, if it is sufficient.
 
-        Return False if the authority has ended, or belongs to another principal. It must come with `session`, unless
-        that is b"".
+        Return False if the authority has ended, or belongs to another principal. The token must come with `session`,
+        unless that is b"".
 
         Raises:
             InsufficientScope: the token does not grant the required scopes, or the session is a different one.
