@@ -40,11 +40,7 @@ _SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class UpstreamMetrics:
-    """Counts what happens with upstreams.
-
-    Args:
-        registry: the registry of the process.
-    """
+    """Counts what happens with upstreams."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counts(
