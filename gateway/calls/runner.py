@@ -74,7 +74,7 @@ class Conversation:
     Attributes:
         journal: what the call has learned so far, None before its first leg.
         questions: the last leg's questions, by the keys in `InputRequired`; empty once the call has ended.
-        target: its name, or the URI, as the client sent it.
+        target: the name of the tool or prompt, or the URI, as the client sent it.
     """
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Call:
     """One leg as a client asks for it.
 
     Args:
-        target: its name, or the URI, as the client sent it.
+        target: the name of the tool or prompt, or the URI, as the client sent it.
         post: sends notifications about the request, None if the client accepts none.
         order: the task that the call becomes if it can, None if its client does not support tasks.
         conversation: holds the journal if the client does not carry it; None if it does.
