@@ -66,11 +66,7 @@ class GatewayError(Exception):
 
 
 class ConfigurationError(GatewayError):
-    """The process cannot start as configured.
-
-    Attributes:
-        problems: one line for each problem, saying what to change.
-    """
+    """The process cannot start as configured. Each problem is one line that says what to change."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = tuple(" ".join(problem.split()) for problem in problems)
@@ -115,11 +111,7 @@ class Refused(AskError):
 
 
 class HttpRefusal(GatewayError):
-    """A refusal sent as an HTTP status, before or without JSON-RPC.
-
-    Attributes:
-        headers: extra response headers, names in lower case.
-    """
+    """A refusal sent as an HTTP status, before or without JSON-RPC. Names of its headers are in lower case."""
 
     def __init__(self, status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
@@ -157,8 +149,7 @@ class TokenExchangeError(GatewayError):
 class LeaseLost(GatewayError):
     """A worker no longer holds the task it works on; its writes no longer count.
 
-    Attributes:
-        cancelled: whether the task was cancelled; otherwise another worker has it, or it has expired.
+    If the task was not `cancelled`, another worker has it, or it has expired.
     """
 
     def __init__(self, *, cancelled: bool) -> None:
@@ -169,10 +160,7 @@ class LeaseLost(GatewayError):
 class ValueTooLarge(GatewayError):
     """A value is larger than the task store accepts; a retry cannot help. The message is safe to show.
 
-    Args:
-        what: the value, as the start of a sentence.
-        size: its size in bytes.
-        limit: the largest size allowed; None if only the store's server knows.
+    `what` is the start of a sentence. Sizes are in bytes; `limit` is None if only the store's server knows it.
     """
 
     def __init__(self, what: str, size: int, limit: int | None = None) -> None:
@@ -268,9 +256,7 @@ class InvalidRequest(_FixedCode):
 class TooManyValues(InvalidRequest):
     """The body has more JSON values than allowed, too many to read all of them.
 
-    Args:
-        limit: how many values are allowed.
-        weight: how often a value that is dear to read counts.
+    A value that is dear to read counts `weight` times.
     """
 
     def __init__(self, limit: int, weight: int) -> None:
@@ -328,11 +314,7 @@ class InternalError(_FixedCode):
 
 
 class WorkersLost(InternalError):
-    """A task has failed because it may not run once more.
-
-    Args:
-        attempts: how many workers were lost while they ran it.
-    """
+    """A task has failed: `attempts` workers were lost while they ran it, so it may not run once more."""
 
     def __init__(self, attempts: int) -> None:
         super().__init__("The task failed: too many of its workers were lost", {"attempts": attempts})
@@ -347,10 +329,8 @@ class HeaderMismatch(_FixedCode):
 class MissingCapability(_FixedCode):
     """The call needs a capability that the client did not declare.
 
-    `data.requiredCapabilities` has the shape of `ClientCapabilities`, e.g. `{"elicitation": {"form": {}}}`.
-
-    Args:
-        paths: the path of each missing capability in `ClientCapabilities`, e.g. `("elicitation", "form")`.
+    `data.requiredCapabilities` has the shape of `ClientCapabilities`, e.g. `{"elicitation": {"form": {}}}`. Each path
+    is in `ClientCapabilities`, e.g. `("elicitation", "form")`.
     """
 
     CODE = -32021
@@ -405,8 +385,7 @@ class UnsupportedVersion(_FixedCode):
 class NotNow(_FixedCode):
     """The request is valid, but cannot be served right now.
 
-    Attributes:
-        retry_after_seconds: when it may succeed, at least 1 (RFC 9110 section 10.2.3).
+    It may succeed in `retry_after_seconds`, at least 1 (RFC 9110 section 10.2.3).
     """
 
     def __init__(self, message: str, retry_after_seconds: int) -> None:
@@ -537,8 +516,7 @@ class HopReason(StrEnum):
 class InvalidRequestState(InvalidParams):
     """A `requestState` was rejected; every reason looks the same to the client.
 
-    Attributes:
-        reason: the real reason, for the log and the counter.
+    The real reason is for the log and the counter.
     """
 
     def __init__(self, reason: RejectReason) -> None:

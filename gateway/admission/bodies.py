@@ -26,13 +26,8 @@ largest ones, see `gateway.web.bodies.QUICK_BYTES`."""
 class BodyBudget:
     """Counts the bytes of bodies. Its memory is bounded by the number of bodies.
 
-    Args:
-        max_bytes: how many bytes all callers together may hold.
-        largest: the size of the largest body, in bytes. A caller may always hold one.
-
-    Attributes:
-        held_bytes: how many bytes are held now.
-        share: how many of them one caller may hold.
+    All callers together may hold `max_bytes`, and one caller its `share` of them. A caller may always hold one body of
+    the `largest` size.
     """
 
     def __init__(self, max_bytes: int, largest: int) -> None:
@@ -52,10 +47,7 @@ class BodyBudget:
     def take(self, caller: Hashable, size: int, extra: int = 0) -> None:
         """Count further bytes of a caller.
 
-        Args:
-            caller: whose bytes they are.
-            size: how many.
-            extra: how many bytes the caller may then hold above its share.
+        The caller may then hold `extra` bytes above its share.
 
         Raises:
             TooManyBodyBytes: the caller would hold more than that. None of the bytes counts.

@@ -18,13 +18,8 @@ _SITE_PREFIX_BITS: Final = 64
 class CallerLimits:
     """The limits that apply to each caller separately.
 
-    A caller is a principal, or an address if the caller is anonymous.
-
-    Args:
-        rate: the request rate for each; None for no limit.
-        streams: how many streams each may have open at a time.
-        clock: seconds that never go back.
-        bodies: counts the bytes of request bodies.
+    A caller is a principal, or an address if the caller is anonymous. There is no limit if `rate` is None. `clock`
+    returns seconds that never go back.
     """
 
     def __init__(self, rate: Rate | None, streams: int, clock: Callable[[], float], bodies: BodyBudget) -> None:
@@ -33,11 +28,7 @@ class CallerLimits:
         self._streams = StreamLimiter(streams)
 
     def admit(self, principal: Hashable | None, address: str) -> None:
-        """Count one request.
-
-        Raises:
-            RateLimited: the caller has sent too many.
-        """
+        """Count one request; raise `RateLimited` if the caller has sent too many."""
         if self._requests is not None:
             self._requests.admit(_caller(principal, address))
 

@@ -45,16 +45,9 @@ _PERCENTILE: Final = 0.9
 class InFlight:
     """Counts requests, makes them wait, and decides which legs to shed.
 
-    Args:
-        limit: how many requests are processed at once.
-        target_seconds: how long requests may wait, from their headers to their leg, 90th percentile. Above it, legs are
-            shed at their checkpoints.
-        clock: seconds that never go back.
-
-    Attributes:
-        in_flight: requests counted now.
-        draining: whether this replica is draining.
-        share_refusals: counts requests refused because their caller had its share of the room to wait in.
+    `target_seconds` is how long requests may wait, from their headers to their leg, 90th percentile. Above it, legs are
+    shed at their checkpoints. `clock` returns seconds that never go back. `share_refusals` counts requests refused
+    because their caller had its share of the room to wait in.
     """
 
     def __init__(self, limit: Limit, target_seconds: float, clock: Callable[[], float]) -> None:
@@ -129,8 +122,7 @@ class InFlight:
     def arrive(self, credential: bytes = b"") -> InFlightVisit | None:
         """Count a request whose headers are complete; return None if it must be refused.
 
-        Args:
-            credential: identifies its caller; not verified yet.
+        The credential identifies its caller, not verified yet.
         """
         if (self._credentials and self._is_known_to_have_a_share(credential)) or not self.count():
             return None
@@ -246,10 +238,8 @@ class InFlight:
     async def wait_for_place(self, caller: Hashable, waited: float, *, goes_on: bool) -> float:
         """Wait for a free place, take it, and return how long that took, in seconds.
 
-        Args:
-            caller: whose request it is.
-            waited: how long the request has waited before, in seconds.
-            goes_on: whether it takes precedence, because it continues a call.
+        `waited` is how many seconds the request has waited before. It takes precedence if it `goes_on`, because it
+        continues a call.
 
         Raises:
             Overloaded: that took too long.
@@ -322,10 +312,7 @@ class InFlight:
 
         A leg that has hardly begun is cheaper to finish than to shed, unless the replica is draining. A leg that began
         after the drain is kept until the notice is over. The balancer that sent it here could do so again, and a call
-        can be shed only a few times.
-
-        Args:
-            began: when the leg began, on `clock`.
+        can be shed only a few times. `began` is a time on `clock`.
         """
         if self.draining:
             return self._notice_is_over or began <= self._draining_since
@@ -341,10 +328,7 @@ class InFlight:
 class InFlightVisit:
     """One request on its way: it arrives, begins, enters and leaves.
 
-    Args:
-        requests: counts it.
-        arrived_at: when its headers were complete.
-        credential: identifies its caller, not verified yet.
+    `arrived_at` is when its headers were complete. The credential identifies its caller, not verified yet.
     """
 
     __slots__ = ("_caller", "_counted", "_credential", "_has_place", "_requests", "_since", "_waited")
@@ -371,9 +355,7 @@ class InFlightVisit:
     def enter(self, caller: Hashable = None, *, goes_on: bool) -> Coroutine[Any, Any, None] | None:
         """Take a place, also again after `leave`; if all are taken, return an awaitable that waits for one.
 
-        Args:
-            caller: whose request it is, None for the anonymous caller.
-            goes_on: whether the request seems to continue a call. Such requests take precedence.
+        Requests that seem to continue a call (`goes_on`) take precedence.
 
         Raises:
             Overloaded: too many requests wait already, or too many of this caller; or, from the awaitable, the wait was

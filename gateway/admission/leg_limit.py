@@ -82,8 +82,7 @@ class AdaptiveLimit:
     The limit never falls below what the loop can process within the target, judging by how long a request usually uses
     it. So a pause of the machine or the garbage collector does not make a replica refuse requests that it could serve.
 
-    Args:
-        target_seconds: how long requests may wait for the event loop, 90th percentile.
+    `target_seconds` is how long requests may wait for the event loop, 90th percentile.
     """
 
     def __init__(self, target_seconds: float) -> None:

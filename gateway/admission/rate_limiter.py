@@ -23,12 +23,7 @@ class RateLimiter:
 
     A bucket is stored as one number, the time when it will be full again (the generic cell rate algorithm, which
     decides exactly as a token bucket does). A refused request takes nothing from it. Every decision takes the same
-    short time, and at most `max_callers` buckets are kept.
-
-    Args:
-        rate: for each caller.
-        clock: seconds that never go back.
-        max_callers: how many buckets are kept.
+    short time, and at most `max_callers` buckets are kept. `clock` returns seconds that never go back.
     """
 
     def __init__(self, rate: Rate, clock: Callable[[], float], max_callers: int = MAX_CALLERS) -> None:

@@ -13,11 +13,7 @@ RETRY_AFTER_SECONDS: Final = 10
 
 
 class StreamLimiter:
-    """Limits the open streams of each caller. Its memory is bounded by the number of open streams.
-
-    Args:
-        limit: how many streams each caller may have open at a time.
-    """
+    """Limits the open streams of each caller. Its memory is bounded by the number of open streams."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -115,11 +115,6 @@ class Arguments:
 def refuse_composite(arguments: Arguments, owner: object, senders: str) -> None:
     """Refuse arguments that are lists or objects, in what clients fill with text.
 
-    Args:
-        arguments: of the prompt or resource.
-        owner: the prompt or resource, for errors.
-        senders: who sends text, for errors.
-
     Raises:
         AuthoringError: no value of an argument can be sent as text.
     """

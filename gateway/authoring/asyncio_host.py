@@ -25,11 +25,7 @@ DEFAULT_THREADS = 32
 class AsyncioHost:
     """Runs legs on the running event loop; implements `gateway.engine.host.Host`.
 
-    Args:
-        limit_seconds: time limit of a leg, or None for no limit.
-        replica_id: the name of this replica or worker.
-        threads: size of the pool for blocking functions.
-        on_change: called with what a tool announces as changed; may be called on any thread.
+    `limit_seconds` is None for no limit. `on_change` is called with what a tool announces as changed, on any thread.
     """
 
     time = staticmethod(time.monotonic)
@@ -64,10 +60,7 @@ class AsyncioHost:
     async def run_sync(self, function: Callable[..., T], *args: Any, caller: Hashable = None) -> T:
         """Run a blocking function in the pool, with the caller's context variables.
 
-        Args:
-            function: the blocking function.
-            args: its arguments.
-            caller: whose call this is. While others wait, no caller gets more than half of the threads.
+        While others wait, no caller gets more than half of the threads.
         """
         context = contextvars.copy_context()
 

@@ -25,10 +25,6 @@ _HINTS: Final[Mapping[str, type]] = {
 def listed_icons(icons: Iterable[Mapping[str, Any]], where: str) -> list[dict[str, Any]]:
     """Return icons as clients receive them. Clients refuse the whole list for one icon that is not valid.
 
-    Args:
-        icons: as the author gave them.
-        where: what has the icons, for errors.
-
     Raises:
         AuthoringError: an icon has no URL, or a field of the wrong type.
     """

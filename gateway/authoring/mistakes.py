@@ -28,12 +28,7 @@ _RECEIVERS: Final = frozenset({"self", "cls"})
 def refuse_unservable(function: Any, kind: str) -> None:
     """Refuse what clients could not call: a class, a method without its object, a generator.
 
-    Args:
-        function: what the author decorated.
-        kind: `tool`, `prompt` or `resource`.
-
-    Raises:
-        AuthoringError: it is one of these. The message says what to decorate instead.
+    The message of the `AuthoringError` says what to decorate instead.
     """
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isclass(function):
@@ -73,10 +68,7 @@ def _is_method(function: Any) -> bool:
 def refuse_unknown_options(kind: str, options: Iterable[str], *takers: Callable[..., Any]) -> None:
     """Refuse options that a decorator does not have.
 
-    Args:
-        kind: `tool` or `prompt`.
-        options: the names that the author passed.
-        takers: the classes whose keyword-only parameters are the options.
+    `takers` are the classes whose keyword-only parameters are the options.
 
     Raises:
         AuthoringError: an option is unknown. The message suggests the one that is meant, or lists all.
@@ -122,9 +114,7 @@ def place_of_code(code: CodeType, line: int) -> str:
 def place_of_error(error: BaseException, otherwise: str | None = None) -> str | None:
     """Return the place in the author's code that an error comes from, as `file:line`.
 
-    Args:
-        error: the error.
-        otherwise: what to return if none of the author's code ran. By default, it is a place in a library, if any.
+    If none of the author's code ran, return `otherwise`, by default a place in a library, if any.
     """
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _place(error.filename, error.lineno)

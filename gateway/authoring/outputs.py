@@ -38,8 +38,7 @@ _BLOCKS: Final = frozenset({Content, Message, ResourceContents})
 class Output:
     """The output that a return annotation promises. Make one with `output_of`.
 
-    Attributes:
-        schema: the JSON Schema of `structuredContent`, which clients expect to be an object.
+    `schema` is the JSON Schema of `structuredContent`, which clients expect to be an object.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -56,9 +55,7 @@ class Output:
     def result(self, value: Any, owner: object) -> dict[str, Any]:
         """Return the fields of a `CallToolResult` for a return value.
 
-        Args:
-            value: one of the annotated type, or something that pydantic converts to it.
-            owner: the tool, for errors.
+        Pydantic converts a value that does not have the annotated type, if it can.
 
         Raises:
             AuthoringError: the value does not fit the type, or cannot be written as JSON. The message quotes no value.
@@ -100,11 +97,8 @@ def output_of(annotation: Any, owner: str) -> Output | None:
     """Return the output of a return annotation, or None if it promises no structured content.
 
     Text has no output: structured content would only repeat it. Neither has an annotation with content blocks.
-    `InputRequired` and `ToolResult` in a union are left out, because clients only see the rest.
-
-    Args:
-        annotation: a type with its forward references resolved.
-        owner: the tool, for errors.
+    `InputRequired` and `ToolResult` in a union are left out, because clients only see the rest. The forward references
+    of the annotation are resolved.
 
     Raises:
         AuthoringError: the type has no JSON form. The message names type, owner and way out.

@@ -23,9 +23,6 @@ class Resource(Served[P, R_co]):
     Attributes:
         uri: the URI, or the URI template if `template` is not None.
         template: matches URIs if the resource has variables; otherwise None.
-        ttl_ms: how long clients may cache the content, in milliseconds.
-        cache: who may share the cached content (MCP "Caching").
-        announces_changes: whether clients can subscribe to changes.
     """
 
     KIND = "resource"

@@ -47,23 +47,10 @@ Icons: TypeAlias = Iterable[Mapping[str, Any]]
 class Served(Generic[P, R_co]):
     """A function that clients can call. In your own tests, calling the object calls the function directly.
 
-    Args:
-        function: `async def`, or `def` for code that blocks. A plain `def` runs in a thread, with the methods of
-            `PlainContext` and the return style.
-        name: the name that clients use; by default the name of the function.
-        version: increase it when the meaning of what the function records, such as a checkpoint, changes.
-        title: a name for people.
-        description: what it does, for people and models; by default the docstring.
-        icons: `Icon` objects of the protocol (MCP "Overview", icons).
-        meta: the `_meta` of the list entry.
-        state_ttl_seconds: how many seconds the client may take to answer a question; by default the setting of the
-            deployment.
-        scopes: the scopes that a caller's token needs to see and to call it (RFC 6749 section 3.3).
-        asks: the questions that the function may ask, by key: what `Elicit` takes, or any question. In tests and
-            `gateway dev`, any other question is an error. None allows all questions.
+    A plain `def` is for code that blocks. It runs in a thread, with the methods of `PlainContext` and the return style.
+    See `resource` for the options. Icons are those of MCP "Overview", scopes those of RFC 6749 section 3.3.
 
     Attributes:
-        questions: the declared questions by key, or None.
         asks: the digests of the declared questions by key, or None.
         migrations: for checkpoints: version → (next version, function).
         place: where the function is defined, as `file:line`.
@@ -172,12 +159,6 @@ class Served(Generic[P, R_co]):
     ) -> LegFunction:
         """Return the function with its arguments, as a leg runs it.
 
-        Args:
-            arguments: as the client sent them.
-            principal: the caller, or None if the caller is anonymous.
-            journal: the journal of the leg.
-            exchange: exchanges the caller's token, or None.
-
         Raises:
             InvalidArguments: the arguments are not valid for the function.
         """
@@ -228,10 +209,6 @@ class Served(Generic[P, R_co]):
 
     def result(self, value: Any, target: str) -> dict[str, Any]:
         """Return the fields of the result for a return value.
-
-        Args:
-            value: the return value of the function.
-            target: the name or URI that the client requested.
 
         Raises:
             AuthoringError: the value, or a part of it, cannot be a result.
@@ -292,12 +269,7 @@ _READING: Final[dict[int, Work]] = {}
 def work_in(thread: int, stack: FrameType | None) -> Work | None:
     """Return the work of a thread: it runs an author's function, reads its arguments, or writes its result.
 
-    Args:
-        thread: the identifier of the thread.
-        stack: its innermost frame.
-
-    Returns:
-        The work, or None if the thread does not work for an author's function.
+    Return None if it does none of these. `stack` is its innermost frame.
     """
     reading = _READING.get(thread)
     if reading is not None:

@@ -32,9 +32,7 @@ P = ParamSpec("P")
 class Introduction(msgspec.Struct, frozen=True):
     """What one call of `server` said.
 
-    Attributes:
-        fields: the fields of `Identity` that it set.
-        place: where the call is, as `file:line`.
+    `fields` are those of `Identity` that it set. `place` is the `file:line` of the call.
     """
 
     fields: Mapping[str, Any]

@@ -35,14 +35,7 @@ class Tool(Served[P, R_co]):
 
     Attributes:
         name: 1 to 128 characters of `A-Z a-z 0-9 _ . -` (MCP "Tools", Tool Names).
-        input_schema: the JSON Schema of the arguments.
-        output_schema: the JSON Schema of `structuredContent`, or None.
         param_headers: the arguments that clients repeat in `Mcp-Param-*` headers.
-        task: whether calls may, must or never become tasks.
-        start: whether a call that can become a task starts as one.
-        max_attempts: how many workers may be lost while running a task before it fails.
-        single_use: whether each state of a call can be used for only one leg.
-        streams: whether the author declared that the result comes in segments.
         after_seconds: how long the answer to a call that started as a task waits for its result, in seconds; None if
             the task is the answer.
     """

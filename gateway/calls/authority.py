@@ -26,13 +26,10 @@ class Authority:
     """What a token proved about its caller. It can be stored or sent to another replica; satisfies `Caller`.
 
     Attributes:
-        principal: the caller, None when anonymous.
-        scopes: the scopes that the token grants.
         ends_at: when the token stops being accepted, including leeway, in seconds since the epoch.
         key: the name of the key that signed it, b"" for a key that never changes.
         session: the nonce of the session that it came with, b"" for none.
-        exchange: exchanges the token of the request that this authority continues, if there is one. It is never
-            stored or sent, and does not count when two authorities are compared.
+        exchange: exchanges the token of the request that this continues, if any. Never stored, sent or compared.
     """
 
     principal: Principal | None
@@ -54,10 +51,8 @@ class Authority:
     def check(self, scopes: frozenset[str], session: bytes) -> None:
         """Check that the sender of an answer may continue what was begun.
 
-        Args:
-            scopes: the scopes that this requires.
-            session: the session in which it began, b"" for none. Then the answer may come with any session, or without
-                one.
+        `session` is the one in which it began. If that is b"" (none), the answer may come with any session, or without
+        one.
 
         Raises:
             InsufficientScope: the token does not grant the scopes, or the session is a different one.
@@ -72,12 +67,8 @@ class Authorities:
     """Knows whether callers may still do what they began, and ends waiting streams and calls when they may not.
 
     A caller's authority ends when the token expires, or when its key leaves the provider's set. It also ends when the
-    served tools require a scope that the token does not grant. Use it only on the event loop.
-
-    Args:
-        registry: the tools, prompts and resources served.
-        clock: seconds since the epoch.
-        has_left: returns whether the key with this name used to verify tokens and no longer does.
+    served tools require a scope that the token does not grant. Use it only on the event loop. `clock` returns seconds
+    since the epoch. `has_left` returns whether the key with this name used to verify tokens and no longer does.
     """
 
     def __init__(self, registry: Registry, clock: Clock, has_left: Callable[[bytes], bool]) -> None:
@@ -110,13 +101,7 @@ class Authorities:
 
     @contextlib.contextmanager
     def watching(self, caller: Caller, needs: Needs, end: Callable[[], None]) -> Iterator[Standing]:
-        """While the context is open, call `end` as soon as the caller's authority ends.
-
-        Args:
-            caller: the caller.
-            needs: the scopes that are required.
-            end: called at most once.
-        """
+        """While the context is open, call `end` as soon as the caller's authority ends, at most once."""
         standing = Standing(self, caller, needs, end)
         self._standings.add(standing)
         standing.look()
@@ -128,11 +113,7 @@ class Authorities:
 
 
 class Standing:
-    """The authority under which something waits; made by `Authorities.watching`.
-
-    Attributes:
-        caller: whose authority it is.
-    """
+    """The authority under which something waits; made by `Authorities.watching`."""
 
     def __init__(self, authorities: Authorities, caller: Caller, needs: Needs, end: Callable[[], None]) -> None:
         self.caller = caller
@@ -145,12 +126,8 @@ class Standing:
     def pass_to(self, authority: Authority, session: bytes) -> bool:
         """Continue under the authority of another token, if it is sufficient.
 
-        Args:
-            authority: of that token.
-            session: the session that it must come with, b"" for any or none.
-
-        Returns:
-            False if the authority has ended, or belongs to another principal.
+        Return False if the authority has ended, or belongs to another principal. The token must come with `session`,
+        unless that is b"".
 
         Raises:
             InsufficientScope: the token does not grant the required scopes, or the session is a different one.

@@ -9,8 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 class Subscription:
     """The changes that one stream has not sent yet. Repeated changes are sent once.
 
-    Args:
-        topics: what the stream listens for: names of lists, URIs of resources, or values that stand for tasks.
+    `topics` are names of lists, URIs of resources, or values that stand for tasks.
     """
 
     def __init__(self, topics: Iterable[Hashable]) -> None:
@@ -51,8 +50,7 @@ class Subscription:
 class ChangeHub:
     """Passes announcements to the subscriptions of this process, and to other replicas.
 
-    Attributes:
-        forward: notifies all other replicas of a change. May be called from any thread.
+    `forward` notifies all other replicas of a change. It may be called from any thread.
     """
 
     def __init__(self) -> None:

@@ -35,9 +35,7 @@ REFERENCE_BYTES: Final = 6
 class Failures:
     """Turns failures into results and errors.
 
-    Args:
-        random_bytes: the source of reference ids.
-        shows_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
+    `shows_errors` says whether callers learn what went wrong in the author's code, and where. Only for development.
     """
 
     def __init__(self, random_bytes: RandomBytes, *, shows_errors: bool) -> None:

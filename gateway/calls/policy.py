@@ -13,8 +13,7 @@ class LegPolicy:
         strict_asks: whether a function that declares its questions may ask only those.
         shows_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
         max_answers: how many answers one leg may carry. A worker's legs carry none.
-        max_result_bytes: how large the result of an author's function may be, as JSON, if a call waits for it. The task
-            store has a limit of its own.
+        max_result_bytes: of an author's result, as JSON, if a call waits for it. The task store has its own limit.
     """
 
     strict_asks: bool

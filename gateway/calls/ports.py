@@ -30,10 +30,8 @@ class Tracing(Protocol):
     def leg(self, journal: Journal, name: str, *, nested: bool) -> LegTrace:
         """Trace a leg of the current request's call, until `LegTrace.end`.
 
-        Args:
-            journal: identifies the trace of the call; the first leg records it there.
-            name: of the tool or prompt; the URI of the resource, or of its template.
-            nested: whether the request may have several legs.
+        The first leg records the call's trace in `journal`. `name` may be the URI of a resource or of its template. A
+        `nested` request may have several legs.
         """
         ...
 
@@ -54,9 +52,5 @@ class Shedding(Protocol):
     """Decides which legs should end early, so another replica can continue with what they have learned."""
 
     def wants_shed(self, began: float) -> bool:
-        """Return whether a leg should end at its checkpoint. If so, the caller must end it.
-
-        Args:
-            began: when it began, on the monotonic clock.
-        """
+        """Return whether a leg begun at `began` (monotonic) should end at its checkpoint. If so, the caller ends it."""
         ...

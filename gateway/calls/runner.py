@@ -61,12 +61,7 @@ Reported: TypeAlias = tuple[msgspec.Raw, str]
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """The result of a leg.
-
-    Attributes:
-        result: the result for the client, as JSON.
-        task: the task that the call has become, if it has.
-    """
+    """The result of a leg, as JSON for the client, and the task that the call has become, if it has."""
 
     result: msgspec.Raw
     task: TaskView | None = None
@@ -77,11 +72,9 @@ class Conversation:
     """A call that asks its client while its request is open. The journal stays here between two legs.
 
     Attributes:
-        answers: the client's answers to the last leg's questions, by their keys.
         journal: what the call has learned so far, None before its first leg.
         questions: the last leg's questions, by the keys in `InputRequired`; empty once the call has ended.
-        served: the tool, prompt or resource, None before the first leg.
-        target: its name, or the URI, as the client sent it.
+        target: the name of the tool or prompt, or the URI, as the client sent it.
     """
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
@@ -100,14 +93,8 @@ class Call:
     """One leg as a client asks for it.
 
     Args:
-        request: the request that carries it.
-        caller: the sender.
-        served: the tool, prompt or resource.
-        target: its name, or the URI, as the client sent it.
-        arguments: as parsed.
-        continuation: the state and the answers that the client sent.
+        target: the name of the tool or prompt, or the URI, as the client sent it.
         post: sends notifications about the request, None if the client accepts none.
-        words: formats the result.
         order: the task that the call becomes if it can, None if its client does not support tasks.
         conversation: holds the journal if the client does not carry it; None if it does.
         forwarded_id: see `gateway.wires.ports.Client.forwarded_id`.
@@ -162,16 +149,8 @@ class Call:
 class CallRunner:
     """Runs legs of ephemeral calls; holds nothing between two of them. A `LegRun` uses its attributes.
 
-    Args:
-        keys: seal and open.
-        carrier: opens and seals the state of calls.
-        host: runs legs.
-        telemetry: counts legs.
-        audit: logs each leg.
-        policy: what the operator decides about legs.
-        tasks: turns calls into tasks, None without a task store.
-        shedding: decides at checkpoints whether a leg should end so another replica can continue, or None.
-        tracing: traces legs and steps, or None.
+    `tasks` is None without a task store. `shedding` decides at checkpoints whether a leg should end so another replica
+    can continue.
     """
 
     def __init__(
@@ -254,13 +233,7 @@ class CallRunner:
 class LegRun:
     """One leg of a call: open the journal, run the function, and return what the client should get.
 
-    Args:
-        runner: provides everything that the legs of a process share.
-        call: what the client asks for.
-
     Attributes:
-        journal: what the call has learned so far.
-        task: the task that the call became in this leg, if it did.
         away_seconds: how long another server worked on it, if `served` is a relay.
 
     Raises:

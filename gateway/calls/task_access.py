@@ -26,9 +26,7 @@ _PAGE: Final = 250
 class TaskAccess:
     """Reads, answers, cancels and deletes tasks for their owners.
 
-    Args:
-        store: has the tasks.
-        audit: logs answers, cancellations and deletions. Reads are not logged: clients poll.
+    The audit log gets answers, cancellations and deletions, but no reads: clients poll.
     """
 
     def __init__(self, store: TaskStore, audit: AuditLog) -> None:
@@ -107,11 +105,7 @@ class TaskAccess:
     async def cancel(self, task_id: str, caller: Caller, method: str, *, withdrawn: bool = False) -> TaskView | None:
         """Cancel a task; a task that has ended stays as it is.
 
-        Args:
-            task_id: of the task.
-            caller: its owner.
-            method: the method for the audit log.
-            withdrawn: whether the request that created it was cancelled; see `TaskStore.cancel`.
+        `withdrawn` says whether the request that created it was cancelled; see `TaskStore.cancel`.
 
         Raises:
             AuditLogDown: the audit log could not be written, so nothing was cancelled.
@@ -124,11 +118,7 @@ class TaskAccess:
     async def delete(self, task_id: str, caller: Caller, method: str, *, chosen: bool) -> TaskView | None:
         """Delete a task, in any phase; return it as it was.
 
-        Args:
-            task_id: of the task.
-            caller: its owner.
-            method: the method for the audit log.
-            chosen: whether the client chose the id; see `TaskStore.delete`.
+        `chosen` says whether the client chose the id; see `TaskStore.delete`.
 
         Raises:
             AuditLogDown: the audit log could not be written, so nothing was deleted.

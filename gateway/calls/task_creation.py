@@ -95,8 +95,6 @@ class TaskLimits:
 
     Attributes:
         ttl_ms: how long a task is kept from its creation, in milliseconds.
-        per_principal: how many tasks one caller may have stored.
-        bytes_per_principal: how many bytes all tasks of one caller may use.
         max_argument_bytes: how large the arguments of a task may be, as JSON.
         leg_ms: how long one leg of an ephemeral call may run, in milliseconds.
     """
@@ -111,10 +109,7 @@ class TaskLimits:
 class TaskCalls:
     """Turns calls into tasks, and makes sure that a single-use leg runs once.
 
-    Args:
-        store: stores the tasks.
-        limits: of the deployment.
-        random_bytes: a source of strong randomness.
+    `random_bytes` is a source of strong randomness.
     """
 
     def __init__(self, store: TaskStore, limits: TaskLimits, random_bytes: RandomBytes) -> None:
@@ -136,17 +131,8 @@ class TaskCalls:
     ) -> TaskView:
         """Create a task from a call; it is durable and queued when this returns.
 
-        A repeated order creates no task; it returns the first one.
-
-        Args:
-            tool: the tool to run.
-            order: what the client asks for.
-            journal: what the call has learned so far.
-            principal: the caller.
-            arguments: as the client sent them.
-            capabilities: what the client declared.
-            repetition: identifies repetitions of the order, None if they are not recognised.
-            result: the result of the call, for a task that has already ended; None for a task to run.
+        A repeated order creates no task; it returns the first one. `repetition` is None if repetitions are not
+        recognised. `result` is that of a task that has already ended, None for a task to run.
 
         Raises:
             ArgumentsTooLarge: the arguments are too large for a task to run.
@@ -209,14 +195,9 @@ class TaskCalls:
     ) -> tuple[msgspec.Raw, str]:
         """Run the leg after `journal` unless it ran before; return its result.
 
-        The result is stored for a short time, for a client that asks again because it never got the answer.
-
-        Args:
-            journal: as it was opened.
-            principal: the caller.
-            digest: of everything that must be equal in a repetition of the request.
-            ttl_ms: how long the state of the journal may still be presented.
-            leg: runs it; returns the result as JSON and the name of the outcome.
+        The result is stored for a short time, for a client that asks again because it never got the answer. `digest`
+        covers everything that must be equal in a repetition of the request. The state of the journal may be presented
+        for `ttl_ms`. `leg` returns the result as JSON and the name of the outcome.
 
         Raises:
             AlreadyUsed: it ran, or is running, for another request, or its answer is gone.

@@ -30,10 +30,7 @@ _OVERDUE_SECONDS: Final = 5.0
 class TaskFollower:
     """Reads a task again each time it may have changed.
 
-    Args:
-        access: reads the tasks.
-        changes: ends the streams when this replica drains.
-        authorities: end the streams whose authority has ended.
+    Its streams end when this replica drains, or when their authority has ended.
     """
 
     def __init__(self, access: TaskAccess, changes: ChangeHub, authorities: Authorities) -> None:
@@ -85,11 +82,7 @@ class TaskFollower:
 
 
 class _Expiry:
-    """Triggers a read when a task expires, because the store sends no hint of that.
-
-    Args:
-        look: triggers the read.
-    """
+    """Triggers a read when a task expires, because the store sends no hint of that."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look
@@ -121,15 +114,7 @@ def pumping(
     subscription: Subscription,
     topic: Callable[[str], Hashable],
 ) -> contextlib.AbstractAsyncContextManager[None]:
-    """Pass the store's hints on to a subscription while the context is open.
-
-    Args:
-        access: reaches the tasks.
-        task_ids: the tasks.
-        caller: their owner.
-        subscription: notified of each task that may have changed.
-        topic: maps a task id to a topic of the subscription.
-    """
+    """Pass the store's hints on to a subscription while the context is open."""
     return task_running(_pump(access, task_ids, caller, subscription, topic))
 
 

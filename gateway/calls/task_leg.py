@@ -33,13 +33,9 @@ class TaskLeg:
     """A task as a worker has claimed it.
 
     Attributes:
-        tool: the tool to run.
-        arguments: as the client sent them.
-        principal: the caller, None when anonymous.
         capabilities: what the client declared when it created the task; they apply to the task's whole life.
         journal: what the call has learned so far (`Journal.to_map`), including the client's newest answers.
         segments: the stored blocks, in order.
-        task_id: the id of the task.
     """
 
     tool: Tool
@@ -87,16 +83,7 @@ async def run_task_leg(
     notices: Notices | None = None,
     stepping: Stepping | None = None,
 ) -> TaskOutcome:
-    """Run one leg of a task. Cancellation passes through it into the tool, and out again.
-
-    Args:
-        task: the task.
-        keeper: stores what the leg learns while it runs.
-        host: runs the leg, within the host's time limit.
-        failures: turns what goes wrong into results and errors.
-        policy: what the operator decides about legs.
-        notices: receives progress and log messages.
-        stepping: watches steps as they run, or None.
+    """Run one leg of a task within the host's time limit. Cancellation passes through it into the tool, and out again.
 
     Raises:
         Exception: from the keeper. Nothing from this leg may be stored after it.

@@ -137,10 +137,7 @@ def examine(
 ) -> Report:
     """Check everything that a replica needs to serve.
 
-    Args:
-        tools: the tool modules, separated by commas; None takes those of the environment.
-        environ: the environment; None is that of the process.
-        upstreams: the file of upstreams; None takes that of the environment.
+    The `tools` are modules, separated by commas. An argument that is None comes from the environment.
     """
     problems = Problems()
     settings = Settings.load(environ, problems=problems, tools=tools, upstreams=upstreams)

@@ -35,8 +35,8 @@ class _Alone:
 async def examine_replicas(settings: Settings, ring: KeyRing, audience: str) -> tuple[list[str], list[str]]:
     """Send a message without content to each URL of `GATEWAY_REPLICA_URL` and `GATEWAY_PEERS`.
 
-    Returns:
-        A note for each URL where a replica replied, and a warning for each other one. Those may not have started yet.
+    Return a note for each URL where a replica replied, and a warning for each other one. Those may not have started
+    yet.
     """
     client = HopClient()
     keys = KeyHolder(ring, audience, clock=time.time, random_bytes=os.urandom)

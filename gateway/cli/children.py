@@ -47,18 +47,13 @@ class Child:
 
     Attributes:
         name: for people; marks each line that the process writes.
-        command: the program and its arguments.
         is_ready: returns whether the process serves; None if it cannot be asked, and counts as ready once it runs.
         details: what to print besides the name when it is ready.
-        descriptors: the file descriptors that it inherits.
         environ: variables that it gets in addition to those of all children.
         last_words: returns what to print besides the exit code when it has died.
         ready: set when the process is ready for the first time.
         wanted: set while the process should run; see `Nursery.stop`.
         ordered: whether the running process was ordered to end; its end then does not count as a death.
-        state: what the process does now.
-        process: the running process, or None.
-        starts: how often it was started.
     """
 
     name: str
@@ -93,10 +88,7 @@ class Child:
 class Orders:
     """The order to stop, and the exit code of the run, which all children share.
 
-    Attributes:
-        stopping: set to stop the children.
-        hurry: set to stop them at once.
-        exit_code: 0 unless a child gave up.
+    `hurry` stops them at once. The exit code is 0 unless a child gave up.
     """
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -113,12 +105,7 @@ class Orders:
 class Nursery:
     """Keeps children running until it is asked to stop or has to give up.
 
-    Args:
-        environ: the environment of all children.
-        orders: when to stop.
-        drain_seconds: how long a child may take to stop. It is killed a little later.
-        console: prints reports and the output of the children.
-        stop: the event that stops the children; None is `orders.stopping`.
+    A child that has not stopped in `drain_seconds` is killed a little later. `stop` is `orders.stopping` if None.
     """
 
     def __init__(

@@ -21,11 +21,8 @@ class Console:
     """Prints the parent's own lines to stdout and those of its children to stderr.
 
     Threads do the writing, so neither a stopped terminal nor a slow or missing reader blocks the parent, which always
-    stays responsive to signals. Lines that cannot be written are lost.
-
-    Args:
-        out: the stream for the parent's own lines; None is stdout, if it is open.
-        err: the stream for the children's lines; None is stderr.
+    stays responsive to signals. Lines that cannot be written are lost. If `out` is None, that is stdout, if it is open.
+    If `err` is None, that is stderr.
     """
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:

@@ -60,18 +60,9 @@ def run(
 ) -> int:
     """Run replicas and workers until Ctrl-C, SIGTERM or SIGHUP, or until nobody can read stdout any more.
 
-    Args:
-        replicas: how many replicas to run.
-        workers: how many workers to run, if there is a task store or a server to start one with.
-        host: the address to listen on.
-        port: the port to listen on; 0 picks a free one.
-        environ: the environment to start from; None is that of the process.
-        tools: the tool modules and files, separated by commas; None takes GATEWAY_TOOLS.
-        upstreams: the file of upstreams; None takes GATEWAY_UPSTREAMS.
-        reload: whether replicas and workers reload the tools when their files change.
-
-    Returns:
-        The exit code: 0 after being stopped, 1 if a child kept dying, 2 if a child reported a wrong configuration.
+    Workers run if there is a task store or a server to start one with. Port 0 picks a free one. `tools` are modules and
+    files, separated by commas; None takes GATEWAY_TOOLS, as `upstreams` takes GATEWAY_UPSTREAMS. Return 0 after being
+    stopped, 1 if a child kept dying, 2 if a child reported a wrong configuration.
 
     Raises:
         ConfigurationError: settings are wrong, a tool file is missing, or the port is taken.
@@ -160,8 +151,7 @@ _DEFAULTS: Final = {
 def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Add the settings that a first try should not have to make.
 
-    Returns:
-        The environment of the replicas, and what was added, in words for people.
+    Return the environment of the replicas, and what was added, in words for people.
     """
     filled = dict(environ)
     made = []

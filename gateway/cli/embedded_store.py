@@ -26,9 +26,7 @@ _LAST_LINES: Final = 3
 class EmbeddedStore:
     """A server that listens on a socket which only this user can open.
 
-    Attributes:
-        program: the executable.
-        directory: holds the socket and the log.
+    `directory` holds the socket and the log.
     """
 
     program: Path

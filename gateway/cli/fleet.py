@@ -36,11 +36,7 @@ class CannotDo(Exception):
 class Member:
     """One replica or worker.
 
-    Attributes:
-        kind: which of the two.
-        child: its process.
-        address: where it listens, for replicas.
-        metrics: where it serves metrics, or None.
+    `address` is where a replica listens.
     """
 
     kind: Kind
@@ -50,11 +46,7 @@ class Member:
 
 
 class KeyFile:
-    """The file with the seal keys of a run.
-
-    Args:
-        path: the file; it is written at once.
-    """
+    """The file with the seal keys of a run. It is written at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -106,9 +98,7 @@ class Fleet:
     """The processes of a run. It is what the front forwards requests to.
 
     Attributes:
-        members: the processes by name.
         environ: the environment of processes that start from now on.
-        make: makes another process of a kind.
         keys: the file of the seal keys; None if the operator gave keys.
         has_releases: whether the tools have two releases to switch between.
         ended: set when a process cannot be kept running.

@@ -54,9 +54,7 @@ class _Request:
 class FleetApi:
     """Answers requests about the processes of a run; a `gateway.cli.round_robin.Backends`.
 
-    Args:
-        fleet: the processes.
-        has_store: whether this run has a task store of its own.
+    `has_store` says whether this run has a task store of its own.
     """
 
     def __init__(self, fleet: Fleet, *, has_store: bool) -> None:

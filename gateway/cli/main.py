@@ -52,11 +52,7 @@ _CLAIM_OPTIONS: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted.
-
-    Args:
-        argv: the arguments; None takes those of the process.
-    """
+    """Run one command and return the exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted."""
     given = sys.argv[1:] if argv is None else list(argv)
     if given[:1] == ["worker"]:
         import_from_working_directory()

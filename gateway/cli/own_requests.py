@@ -23,10 +23,7 @@ def show(tools: str | None, upstreams: str | None) -> str:
 
     It has a line for each of the deployment's own tools, prompts and resources, and one for the beginning of each of
     its templates. Without a file of upstreams, one line stands for everything: only other settings can then add any.
-
-    Args:
-        tools: the tool modules, separated by commas; None takes those of the environment.
-        upstreams: the file of upstreams; None takes that of the environment.
+    The `tools` are modules, separated by commas. An argument that is None comes from the environment.
 
     Raises:
         ConfigurationError: a module or the file is wrong.

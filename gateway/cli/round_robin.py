@@ -68,11 +68,7 @@ class Backends(Protocol):
 
 
 class Fixed:
-    """Replicas that never change and that nobody controls.
-
-    Args:
-        addresses: the addresses of the replicas.
-    """
+    """Replicas that never change and that nobody controls."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = tuple(addresses)
@@ -92,12 +88,7 @@ class Fixed:
 
 
 class Front:
-    """Connects each client to the next replica.
-
-    Args:
-        backends: the replicas, or their addresses.
-        listener: the socket to accept connections on; `close` closes it.
-    """
+    """Connects each client to the next replica; `close` closes the listener."""
 
     def __init__(self, backends: Backends | Sequence[Address], listener: socket.socket) -> None:
         self._backends: Backends = Fixed(backends) if isinstance(backends, Sequence) else backends

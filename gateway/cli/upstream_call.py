@@ -37,11 +37,7 @@ Read = Callable[[str], str]
 
 
 class _Cancelled(Exception):
-    """The user does not want to answer.
-
-    Attributes:
-        action: `decline` or `cancel`.
-    """
+    """The user does not want to answer; the action is `decline` or `cancel`."""
 
     def __init__(self, action: str) -> None:
         super().__init__(action)
@@ -51,16 +47,9 @@ class _Cancelled(Exception):
 def call(settings: Settings, name: str, tool: str | None, given: Sequence[str], *, say: Say, read: Read) -> int:
     """Ask one upstream for its tools, or call one of them.
 
-    Args:
-        settings: name the file of upstreams.
-        name: the upstream.
-        tool: the tool, by the upstream's name or ours; None lists them.
-        given: the arguments, as `key=value`.
-        say: prints a line.
-        read: reads an answer after showing a prompt; raises `EOFError` at the end of the input.
-
-    Returns:
-        The exit code: 1 if the upstream does not answer, the tool does not exist or the call fails.
+    The upstream's name of the `tool` will do, and so will ours; None lists all tools. The arguments are given as
+    `key=value`. `read` returns an answer after showing a prompt, and raises `EOFError` at the end of the input. Return
+    1 if the upstream does not answer, the tool does not exist or the call fails.
 
     Raises:
         ConfigurationError: the file is wrong, or has no such upstream.
@@ -218,11 +207,7 @@ class _Trial:
 
 
 def _arguments(tool: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    """Return arguments from `key=value` texts.
-
-    Raises:
-        ConfigurationError: a text is something else.
-    """
+    """Return arguments from `key=value` texts; raise `ConfigurationError` for any other text."""
     schema = tool.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     arguments = {}

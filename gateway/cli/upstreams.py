@@ -44,7 +44,6 @@ class Surveyed:
     """The answer of one upstream.
 
     Attributes:
-        definition: what the operator wrote.
         listed: the lists of the upstream as they came; None if it did not answer.
         part: what is served of them.
         problem: why there is no answer; "" if there is one.
@@ -121,10 +120,7 @@ def _to_pin(definition: Definition, listed: Listed) -> ToPin:
 async def survey(definitions: Sequence[Definition], file: str, *, pinned: bool = True) -> list[Surveyed]:
     """Ask upstreams, all at once, what they offer. Nothing is called.
 
-    Args:
-        definitions: the upstreams.
-        file: the file that defines them, for messages.
-        pinned: whether what differs from the lock file is left out, as its upstream's `pin` says.
+    If `pinned`, what differs from the lock file is left out, as its upstream's `pin` says. Messages name the file.
 
     Raises:
         ConfigurationError: an address, a proxy or a certificate cannot be used.

@@ -29,10 +29,8 @@ _ROOTS: Final = ("roots",)
 def forwarded(method: str, params: Mapping[str, Any], fits: Fits | None = None) -> Question:
     """Return a question that passes on another server's request.
 
-    Args:
-        method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
-        params: the params of that request, decoded from JSON.
-        fits: checks the content of an accepted form; None if nothing checks it. Other answers are never checked.
+    `method` is `elicitation/create`, `sampling/createMessage` or `roots/list`. `fits` checks only the content of an
+    accepted form.
 
     Raises:
         ValueError: no client can be asked this: the method is another one, or the params lack what the method needs.
@@ -88,21 +86,13 @@ def _as_it_came(answer: Answer) -> Answer:
 
 
 class _Checked:
-    """Reads the answer to a form.
-
-    Args:
-        fits: checks the content.
-    """
+    """Reads the answer to a form."""
 
     def __init__(self, fits: Fits) -> None:
         self._fits = fits
 
     def __call__(self, answer: Answer) -> Answer:
-        """Return the answer as it came.
-
-        Raises:
-            InvalidAnswer: the user accepted the form, and the content does not fit it.
-        """
+        """Return the answer as it came; raise `InvalidAnswer` if the content of an accepted form does not fit it."""
         result = _as_it_came(answer).get("result")
         if isinstance(result, dict) and result.get("action") == "accept":
             misfit = self._fits(result.get("content", {}))

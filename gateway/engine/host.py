@@ -40,8 +40,7 @@ class Keeper(Protocol):
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """Store a checkpoint, now or with the next thing stored.
 
-        Returns:
-            Whether the leg should end here, so another process can continue.
+        Return whether the leg should end here, so another process can continue.
         """
         ...
 

@@ -28,11 +28,7 @@ class MalformedJournal(Exception):
 class Checkpoint:
     """The value from which a long computation can resume.
 
-    Attributes:
-        version: of the tool that wrote it.
-        value: as the author passed it.
-        logs: log messages sent before it, so a computation that resumes here does not skip later ones.
-        emits: blocks emitted before it, for the same reason.
+    `logs` and `emits` count the log messages and blocks sent before it, so resuming here does not skip later ones.
     """
 
     version: int
@@ -47,11 +43,7 @@ class Checkpoint:
 
     @classmethod
     def from_map(cls, rest: Mapping[Any, Any]) -> Checkpoint:
-        """Read the stored form.
-
-        Raises:
-            KeyError, TypeError: a field is missing or has another type.
-        """
+        """Read the stored form; raise `KeyError` or `TypeError` if a field is missing or has another type."""
         logs, emits = _typed(rest["logs"], int), _typed(rest.get("emits", 0), int)
         return cls(_typed(rest["version"], int), rest["value"], logs, emits)
 
@@ -67,12 +59,9 @@ class Journal(msgspec.Struct):
         legs: legs begun so far.
         input_rounds: legs that ended as input required.
         pending: key → digest of each question that was asked and has no answer yet.
-        answers: key → digest of the question → the answer. If two releases of a tool ask differently under one key,
-            both answers are kept.
-        steps: key → result of a step.
+        answers: key → digest of the question → the answer; releases of a tool may ask differently under one key.
         progress: the highest progress reported so far, if any.
         total: the highest total reported with it, if any.
-        logs: log messages sent so far.
         segments: the content blocks emitted so far, in order.
         sheds: legs that ended early at a checkpoint, so another process could continue.
         refused: key → how many answers did not fit its question.
@@ -184,11 +173,7 @@ class Journal(msgspec.Struct):
 
     @classmethod
     def from_map(cls, rest: Mapping[Any, Any]) -> Journal:
-        """Read the stored form.
-
-        Raises:
-            MalformedJournal: a field is missing or has another type.
-        """
+        """Read the stored form; raise `MalformedJournal` if a field is missing or has another type."""
         try:
             unread = dict(_typed(rest, dict))
             take = unread.pop

@@ -99,16 +99,12 @@ class Leg:
     Args:
         journal: what the call has learned so far; this leg adds to it in place.
         fresh: the answers that came with this leg's request, by wire key.
-        host: the process that runs the leg.
         supports: returns whether the client declared a capability path, e.g. `("elicitation", "form")`.
-        version: the tool's version, written into checkpoints.
         migrations: version → (next version, function) for checkpoints of older versions.
         declared: key → digest of the only questions that may be asked, None if that is not checked.
         notices: receives progress and log messages, None if the client did not ask for any.
         keeper: stores what is learned while the leg runs, in a task; None if only the journal carries it.
-        detaching: what `detach` does.
         sheds: returns at a checkpoint whether another process should continue the call; None if none could.
-        stepping: watches steps as they run, or None.
         max_value_bytes: how large a log or progress message or an emitted block may be, as JSON.
 
     Attributes:
@@ -190,11 +186,7 @@ class Leg:
         return value
 
     async def ask(self, questions: Questions) -> dict[str, Any]:
-        """Return the value of each question, or end the leg to ask those that have none.
-
-        Raises:
-            AskError, AuthoringError: as `ask_one`, for the first question that raises.
-        """
+        """Return each question's value, or end the leg to ask those that have none. Raise what `ask_one` raises."""
         if self.outcome is not None:
             await self._stop_again()
         for key, question in questions.items():
@@ -300,12 +292,7 @@ class Leg:
         Coroutine functions are awaited; others run in the host's pool of threads. An exception is not recorded: the
         step runs again when the tool reaches it again. The returned value belongs to the tool; changing it does not
         change the journal. The leg that runs the step reads its result from the JSON too, so every leg gets the same.
-
-        Args:
-            key: identifies the step in this call.
-            function: what to run.
-            args: its positional arguments.
-            recorder: for results that are not JSON.
+        `recorder` is for results that are not JSON.
 
         Raises:
             AuthoringError: the key is malformed or used before, an argument is a coroutine, or the result
@@ -373,9 +360,7 @@ class Leg:
     async def checkpoint(self, value: object, recorder: Recorder | None = None) -> None:
         """Store a value from which this computation can resume; the last one wins. Always yields once.
 
-        Args:
-            value: the author's value.
-            recorder: for a value that is not JSON.
+        `recorder` is for a value that is not JSON.
 
         Raises:
             AuthoringError: the value cannot be recorded. A broken rule is final, see `ask_one`.
@@ -412,11 +397,7 @@ class Leg:
         self.stop(Shed())
 
     def refuse_large(self, value: object, what: str) -> None:
-        """Refuse a value that is too large to be sent, before it is converted.
-
-        Raises:
-            ResultTooLarge: it has more bytes of JSON than the leg may send at a time.
-        """
+        """Raise `ResultTooLarge`, before converting a value, if it has more JSON than the leg may send at a time."""
         refuse_large(value, what, self._max_value_bytes)
 
     async def emit(self, block: dict[str, Any]) -> None:
@@ -472,11 +453,7 @@ class Leg:
         """Return the checkpoint of an earlier leg, migrated to this version, or `default`.
 
         The checkpoint is dropped if its version is newer, or older with no chain of migrations to this one. The
-        computation then starts again, with its answers and steps kept.
-
-        Args:
-            default: returned if there is no checkpoint.
-            recorder: for a checkpoint that is not JSON.
+        computation then starts again, with its answers and steps kept. `recorder` is for a checkpoint that is not JSON.
 
         Raises:
             AuthoringError: the checkpoint cannot be restored, or a migration returns a value that is not JSON.

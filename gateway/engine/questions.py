@@ -30,9 +30,8 @@ _DATA = frozenset({"enum", "const", "dependentRequired", "enumNames", "examples"
 class InvalidAnswer(Exception):
     """The client's answer does not fit the question; it is asked again.
 
-    Args:
-        reason: why, for the user, "" if that is not known. It may quote the answer.
-        unquoted: why, for everyone else: it has nothing from the answer.
+    `reason` is for the user and may quote the answer; "" if it is not known. `unquoted` is for everyone else, and has
+    nothing from the answer.
     """
 
     def __init__(self, reason: str = "", unquoted: str = "") -> None:

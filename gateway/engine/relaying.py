@@ -34,15 +34,12 @@ class RelayLeg:
     """The leg of a relay.
 
     Args:
-        leg: the leg.
         fresh: the answers that came with this leg's request, by wire key. Once the other server has asked, those to
             questions that were not asked do not count.
-        notices: receives progress and log messages, None if the client did not ask for any.
         keeper: stores the slot while the leg runs, in a task; None if only the journal carries it.
         may_shed: whether the client can send the call to another replica.
 
     Attributes:
-        journal: what the call has learned so far.
         early: the answers that came with the first request of a call, before anything was asked. Only the other server
             can say whether it wants them.
         away_seconds: how long the other server has worked in this leg. The relay counts it.
@@ -94,8 +91,7 @@ class RelayLeg:
     async def keep_slot(self, slot: dict[str, Any]) -> None:
         """Replace the slot. In a task, it is durable when this returns.
 
-        Args:
-            slot: packable by `gateway.sealing.packing`; its `round` is the number of the newest round.
+        `slot` is packable by `gateway.sealing.packing`; its `round` is the number of the newest round.
         """
         self._leg.check_running()
         self.journal.slot = slot
@@ -116,8 +112,7 @@ class RelayLeg:
     async def ask_forwarded(self, questions: Mapping[str, Question]) -> dict[str, Answer]:
         """Return the answer to each question of the newest round, or end the leg to ask those that have none.
 
-        Args:
-            questions: by wire key; see `gateway.engine.forwarded`.
+        `questions` are by wire key; see `gateway.engine.forwarded`.
 
         Raises:
             AuthoringError: a key cannot be a wire key.
@@ -171,8 +166,7 @@ class RelayLeg:
     def shed_bare(self) -> Literal[False]:
         """End the leg without a question, so the client sends the call again, perhaps to another replica.
 
-        Returns:
-            False if the client cannot do that, or has done it too often in this call.
+        Return False if the client cannot do that, or has done it too often in this call.
         """
         self._leg.check_running()
         journal = self.journal

@@ -48,21 +48,13 @@ class Recorder(Protocol):
     def record(self, value: object, where: str) -> tuple[Json, Any]:
         """Return a value as JSON, and what `restore` makes of it.
 
-        Args:
-            value: the author's value.
-            where: how to name the value in an error.
-
         Raises:
             AuthoringError: the value does not have the type, or would not be restored as it is.
         """
         ...
 
     def restore(self, recorded: Json, where: str) -> Any:
-        """Return a new value from its JSON.
-
-        Raises:
-            AuthoringError: the type does not accept it.
-        """
+        """Return a new value from its JSON; raise `AuthoringError` if the type does not accept it."""
         ...
 
 
@@ -73,12 +65,8 @@ class NotJson(AuthoringError):
 def json_value(value: object, where: str, fix: str = _PLAIN_VALUES) -> Json:
     """Return `value` as plain JSON: tuples become lists, everything else must be JSON already.
 
-    The author gets this form in the first leg too, so every replay returns an equal value.
-
-    Args:
-        value: the author's value.
-        where: how to name the value in the error, e.g. `step 'fetch'`.
-        fix: what the author can do about a value of another type.
+    The author gets this form in the first leg too, so every replay returns an equal value. `where` names the value in
+    the error, e.g. `step 'fetch'`. `fix` says what to do about a value of another type.
 
     Raises:
         AuthoringError: a part of the value is not JSON; the message names the part. `NotJson` if it has another type.
@@ -128,11 +116,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def refuse_large(value: object, what: str, limit: int) -> None:
-    """Refuse a value that certainly has more than `limit` bytes of JSON, before time is spent on it.
-
-    Raises:
-        ResultTooLarge: it has.
-    """
+    """Raise `ResultTooLarge` if a value certainly has more than `limit` bytes of JSON, before time is spent on it."""
     if exceeds(value, limit):
         raise ResultTooLarge(what, limit)
 
@@ -170,11 +154,6 @@ def exceeds(value: object, limit: int) -> bool:
 
 def refuse_coroutine(value: object, where: str, advice: str = "") -> None:
     """Refuse a coroutine where a value belongs, and close it: Python would warn that it was never awaited.
-
-    Args:
-        value: anything.
-        where: how to name the value in the error.
-        advice: what else the author could do.
 
     Raises:
         AuthoringError: the value is a coroutine. The message names the call that lacks an `await`.

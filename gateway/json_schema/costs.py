@@ -50,12 +50,8 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 class Units:
     """The highest cost of one part of a value, by its kind. All fields except `returns` are in units.
 
-    Attributes:
-        scalar: for a string, number, boolean or null.
-        object_: for an object.
-        array: for an array.
-        byte: for each byte of a string.
-        returns: how many references lead from here back to a schema that is being visited.
+    `scalar` is for a string, number, boolean or null, `byte` for each byte of a string. `returns` counts the references
+    that lead from here back to a schema that is being visited.
     """
 
     scalar: float = 0
@@ -115,12 +111,9 @@ class _Cost:
 class Costs:
     """The highest cost of a schema for one part of a value.
 
-    Args:
-        schema: a schema that is valid in its dialect.
+    The schema must be valid in its dialect.
 
     Attributes:
-        most: the highest cost for one part.
-        references: resolves the references of the schema.
         has_unique: whether items are compared with each other, or numbers with choices.
         has_multiples: whether numbers are divided by a number that is not an integer.
 

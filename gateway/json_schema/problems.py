@@ -56,11 +56,7 @@ class _Exhausted(Exception):
 def find_problem(schema: Mapping[str, Any], references: References, value: Any, *, quotes: bool = True) -> str:
     """Return why the schema does not allow a value: `reason`, or `place: reason` if the problem is inside.
 
-    Args:
-        schema: the schema.
-        references: resolves its references.
-        value: the value.
-        quotes: whether the text may quote the value and the names in it.
+    `quotes` says whether the text may quote the value and the names in it.
     """
     search = _Search(references, _shown if quotes else _named)
     try:
@@ -74,12 +70,7 @@ def find_problem(schema: Mapping[str, Any], references: References, value: Any, 
 
 
 class _Search:
-    """One search for a problem.
-
-    Args:
-        references: resolves the references of the schema.
-        show: returns how a message names a part of the value.
-    """
+    """One search for a problem; `show` returns how a message names a part of the value."""
 
     def __init__(self, references: References, show: Show) -> None:
         self._references = references

@@ -17,10 +17,7 @@ _NO_SCHEMAS: Final = frozenset({"enum", "const", "default", "examples"})
 
 
 class References:
-    """Resolves references by `$id`, `$anchor`, `$dynamicAnchor` or JSON pointer.
-
-    Args:
-        schema: the whole schema.
+    """Resolves references in a whole schema, by `$id`, `$anchor`, `$dynamicAnchor` or JSON pointer.
 
     Raises:
         AuthoringError: an `$id` is not a valid URI.

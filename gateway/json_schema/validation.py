@@ -62,9 +62,7 @@ class SchemaValidator:
     def problem(self, value: Any, *, quotes: bool = True) -> str | None:
         """Return what is wrong with `value`, and where, or None if it is valid.
 
-        Args:
-            value: anything.
-            quotes: whether the text may quote the value and the names in it.
+        `quotes` says whether the text may quote the value and the names in it.
         """
         refusal = self._too_costly(value)
         if refusal is not None:

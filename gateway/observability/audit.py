@@ -38,12 +38,8 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 class AuditLog:
     """Writes audit lines.
 
-    Args:
-        write: writes one whole line, including its line break.
-        replica_id: the id that every line contains.
-        clock: seconds since the epoch.
-        as_json: whether lines are JSON objects, for programs, or text, for people.
-        is_writable: returns whether lines are written now; None if calls may run without an audit line.
+    `write` gets one whole line, including its line break. `clock` returns seconds since the epoch. `is_writable`
+    returns whether lines are written now; None if calls may run without an audit line.
     """
 
     def __init__(
@@ -122,12 +118,7 @@ class AuditLog:
     ) -> None:
         """Record a refused request, with the reason that it is counted under.
 
-        Args:
-            error: the error that refused it.
-            principal: the caller, if known.
-            method: the JSON-RPC method, if known.
-            target: the requested name or URI, if known.
-            client: the address that the request came from, if the caller is unknown.
+        `client` is the address that the request came from, if the caller is unknown.
         """
         reason = RefusalReason.of(error).value
         fields = {"method": method, "target": target, "reason": reason, "cause": cause_of(error), "client": client}
@@ -157,14 +148,11 @@ class AuditedLeg:
     """The fields of a leg's line.
 
     Args:
-        method: the method, as the client sent it.
         target: the requested name or URI, cut to `MAX_TARGET_CHARS`.
         task: the id of the task; "" if there is none.
         upstream: the name of the other server that a relay called; "" for everything of our own.
         upstream_ms: how many of the milliseconds that server took; "" for everything of our own.
         flow: the id of the call. The gateway makes this value and all that follow.
-        leg: its number in the call.
-        outcome: how it ended.
         ms: how many milliseconds it took, as a decimal number.
     """
 
@@ -195,11 +183,7 @@ class AuditedLeg:
 
 
 class Format:
-    """The form in which lines are written.
-
-    Args:
-        replica_id: the id that every line contains.
-    """
+    """The form in which lines are written."""
 
     def __init__(self, replica_id: str) -> None:
         self._replica_id = replica_id

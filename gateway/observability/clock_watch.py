@@ -65,11 +65,7 @@ class _Compared:
 
 
 class ClockWatch(Collector):
-    """Compares this process's clock with others. Any thread may report a reading.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Compares this process's clock with others. Any thread may report a reading."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

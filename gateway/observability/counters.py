@@ -55,11 +55,7 @@ class Counts(Collector):
 class ReadCount(Collector):
     """A counter whose value is read from elsewhere.
 
-    Args:
-        name: the name of the metric, without `_total`.
-        documentation: its help text.
-        read: returns the current value; called on the thread that serves metrics.
-        registry: the registry that shows it.
+    `name` lacks `_total`. `read` is called on the thread that serves metrics.
     """
 
     def __init__(self, name: str, documentation: str, read: Callable[[], int], registry: CollectorRegistry) -> None:
@@ -79,8 +75,7 @@ class ReadCount(Collector):
 class Distribution:
     """One histogram.
 
-    Args:
-        bounds: the upper bounds of its buckets, ascending; the last one is infinity.
+    `bounds` are the upper bounds of its buckets, ascending; the last one is infinity.
     """
 
     __slots__ = ("_bounds", "counts", "total")
@@ -99,12 +94,7 @@ class Distribution:
 class Distributions(Collector):
     """A histogram with labels.
 
-    Args:
-        name: the name of the metric.
-        documentation: its help text.
-        labels: the names of its labels.
-        bounds: the upper bounds of its buckets, ascending, without infinity.
-        registry: the registry that shows it.
+    `bounds` are the upper bounds of its buckets, ascending, without infinity.
     """
 
     def __init__(

@@ -40,13 +40,9 @@ CLOSE_SECONDS: Final = 2.0
 class LineWriter:
     """Appends whole lines to a file descriptor, in order, from its own thread.
 
-    Write through `Lines`, which counts the lost lines of each kind separately.
-
-    Args:
-        descriptor: the destination.
-        name: its name when the log reports that lines cannot be written; "" if it is the destination of the log itself.
-        max_queued_bytes: the size of the queue; also an attribute.
-        owns_descriptor: whether to close the descriptor after the last line.
+    Write through `Lines`, which counts the lost lines of each kind separately. The log uses `name` to report that lines
+    cannot be written; "" is for the destination of the log itself. If `owns_descriptor`, the descriptor is closed after
+    the last line.
 
     Attributes:
         keeps: whether to keep and retry lines that the destination refuses, instead of dropping them.
@@ -82,12 +78,9 @@ class LineWriter:
     def put(self, source: Lines, line: bytes, limit_bytes: int) -> bool:
         """Queue one line, or return False if there is no room for it. Never waits.
 
-        Any thread may call this, and so may a signal handler or a finalizer, whatever it interrupts.
-
-        Args:
-            source: counts the line if it is lost later.
-            line: the whole line, including its line break.
-            limit_bytes: how full the queue may become with this line.
+        Any thread may call this, and so may a signal handler or a finalizer, whatever it interrupts. `source` counts
+        the line if it is lost later. The line includes its line break. `limit_bytes` is how full the queue may become
+        with it.
         """
         with self._lock:
             if self._queued_bytes + len(line) > limit_bytes:
@@ -172,12 +165,8 @@ class LineWriter:
 class Lines:
     """One kind of line that a `LineWriter` writes.
 
-    Args:
-        writer: writes the lines.
-        share: the share of its queue that these lines may fill. The rest stays free for other kinds.
-
-    Attributes:
-        lost: how many of these lines were not written.
+    They may fill a `share` of its queue; the rest stays free for other kinds. `lost` counts those that were not
+    written.
     """
 
     def __init__(self, writer: LineWriter, *, share: float = 1.0) -> None:

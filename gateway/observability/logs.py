@@ -45,11 +45,7 @@ class CallFilter(logging.Filter):
 
 
 class LineHandler(logging.Handler):
-    """Hands each record to a writer that never waits.
-
-    Args:
-        lines: writes the lines; also an attribute.
-    """
+    """Hands each record to a writer that never waits."""
 
     def __init__(self, lines: Lines) -> None:
         super().__init__()
@@ -89,11 +85,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object on one line, for programs. An exception is one of its fields.
-
-    Args:
-        replica_id: the id that each line contains.
-    """
+    """Formats a record as one JSON object on one line, for programs. An exception is one of its fields."""
 
     def __init__(self, replica_id: str) -> None:
         super().__init__()
@@ -123,11 +115,8 @@ def configure_logging(level: str, log_format: str, replica_id: str, stream: Text
     Uvicorn's reports about its own stages appear only at level debug, because the gateway itself reports when it serves
     and when it leaves. Uvicorn's access log is off.
 
-    Args:
-        level: `debug`, `info`, `warning` or `error`.
-        log_format: `text` or `json`.
-        replica_id: the name of the process.
-        stream: where the lines go; None is stderr, written by a separate thread, so it blocks nothing.
+    The level is `debug`, `info`, `warning` or `error`, and the format `text` or `json`. If `stream` is None, a separate
+    thread writes to stderr, so it blocks nothing.
     """
     handler: logging.Handler
     handler = LineHandler(Lines(stderr_writer(), share=LOG_SHARE)) if stream is None else logging.StreamHandler(stream)

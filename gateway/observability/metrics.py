@@ -164,8 +164,7 @@ class Load(Protocol):
 class Telemetry(ProcessTelemetry):
     """The metrics of one replica.
 
-    Args:
-        tools: the names of the registered tools, prompts and resources; all others count as `other`.
+    `tools` are the names of the registered tools, prompts and resources; all others count as `other`.
     """
 
     def __init__(self, tools: Iterable[str] = ()) -> None:

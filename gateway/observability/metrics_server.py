@@ -41,16 +41,7 @@ _PAUSE_SECONDS: Final = 1.0
 class MetricsServer:
     """Serves metrics until it is stopped.
 
-    Args:
-        registry: the metrics to serve.
-        listener: the socket to accept connections on; `stop` closes it.
-        host: the name or address that it listens on, for `url`.
-        head_seconds: how long the head of a request may take.
-        request_seconds: how long a request may take in total.
-
-    Attributes:
-        port: the port that it listens on, even if it was picked at random.
-        url: the URL of the metrics.
+    `stop` closes the listener. `port` is known even if it was picked at random.
     """
 
     def __init__(
@@ -206,13 +197,7 @@ async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
 def start_metrics_server(
     registry: CollectorRegistry, host: str, port: int, listener: socket.socket | None = None
 ) -> MetricsServer:
-    """Serve `GET /metrics`.
-
-    Args:
-        registry: the metrics to serve.
-        host: the name or address to listen on.
-        port: the port to listen on; 0 picks a free one.
-        listener: a socket that already listens there; None opens one.
+    """Serve `GET /metrics`; port 0 picks a free one. A `listener` already listens there.
 
     Raises:
         ConfigurationError: the port is taken, or the address cannot be listened on.

@@ -53,10 +53,7 @@ class KeyCounter:
 class ProcessTelemetry:
     """The metrics of one process.
 
-    Attributes:
-        registry: the registry that the metrics server serves.
-        audit_lines_lost: returns how many lines of the audit log were not written.
-        clocks: compares this process's clock with others.
+    `audit_lines_lost` returns how many lines of the audit log were not written.
     """
 
     def __init__(self) -> None:

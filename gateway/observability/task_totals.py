@@ -28,12 +28,7 @@ Read = Callable[[], Awaitable[Mapping[Phase, int]]]
 
 
 class TaskTotals(Collector):
-    """Counts tasks in the background and shows the last count, unless it failed or is stale.
-
-    Args:
-        read: counts the tasks.
-        clock: monotonic seconds.
-    """
+    """Counts tasks in the background and shows the last count, unless it failed or is stale."""
 
     def __init__(self, read: Read, clock: Callable[[], float] = time.monotonic) -> None:
         self._read = read

@@ -70,11 +70,8 @@ _request: Final[ContextVar[_Request]] = ContextVar("request")
 class Traces:
     """Creates spans and exports them; satisfies `gateway.calls.ports.Tracing`.
 
-    OpenTelemetry itself reads the sampler, the limits of spans and the collector from the environment.
-
-    Args:
-        replica_id: the name of this process.
-        exporter: where spans go; None is the collector that the environment names.
+    OpenTelemetry itself reads the sampler, the limits of spans and the collector from the environment. Spans go to that
+    collector if `exporter` is None.
     """
 
     def __init__(self, replica_id: str, exporter: SpanExporter | None = None) -> None:
@@ -220,9 +217,7 @@ class _Request:
     def go_on(self, begun: SpanContext | None, name: str) -> Span:
         """Return the span of the request; start it in the trace of the call if it has not started yet.
 
-        Args:
-            begun: the span of the call's first request, if the journal names one.
-            name: the tool, prompt or resource.
+        `begun` is the span of the call's first request, if the journal names one.
         """
         span = self._attached.span if self._attached is not None else self._begin(*self._place(begun))
         named = NAME_ATTRIBUTES.get(self._method)

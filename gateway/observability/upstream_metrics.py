@@ -33,11 +33,7 @@ _GAUGES: Final = (
 
 
 class UpstreamMetrics:
-    """Counts what happens with upstreams.
-
-    Args:
-        registry: the registry of the process.
-    """
+    """Counts what happens with upstreams."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests, self._failures, self._dropped, self._refreshes = (

@@ -63,10 +63,6 @@ class GatewayApp:
     """One replica as an ASGI application: that of FastAPI, except that `/mcp` and replicas' messages bypass its router.
 
     Args:
-        services: the services of the replica.
-        bound_to: the address that it listens on.
-        reload: whether to reload the tool modules when their files change.
-        health: whether it answers health checks.
         metrics: whether it serves its metrics itself, in addition to a separate port.
         metadata_paths: the paths of the protected-resource metadata; None for the usual ones.
 
@@ -361,12 +357,8 @@ def serve(
 ) -> int:
     """Serve on a listening socket until asked to stop; return the exit code: 0 clean, 1 forced.
 
-    Args:
-        settings: the settings of the replica.
-        sock: the listening socket; it is closed at the end.
-        inherited: whether the socket outlives this process. Connections then wait in it for the next process.
-        reload: whether to reload the tool modules when their files change.
-        metrics_sock: the listening socket for the metrics; None opens one from the settings. It is closed at the end.
+    Both sockets are closed at the end. Connections wait in an `inherited` socket for the next process, because it
+    outlives this one. If `metrics_sock` is None, one is opened from the settings.
 
     Raises:
         ConfigurationError: the process cannot serve as configured. The message says what to change.

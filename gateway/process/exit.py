@@ -26,10 +26,8 @@ class Ending:
     def stopped(self, exit_code: int, busy_threads: int = 0) -> int:
         """Log that the process has stopped, as its last line, and return the exit code.
 
-        Args:
-            exit_code: the exit code.
-            busy_threads: how many threads run blocking functions of tools. If there are any, the process exits here:
-                nothing can stop them, and Python would wait for them.
+        If threads run blocking functions of tools, the process exits here: nothing can stop them, and Python would wait
+        for them.
         """
         if busy_threads:
             log.warning("blocking functions of tools are left behind", extra={"threads": busy_threads})

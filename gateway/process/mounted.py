@@ -64,13 +64,6 @@ def _serves(route: BaseRoute, method: str, path: str) -> bool:
 class Mounted:
     """A gateway below a path. It is built each time its host starts, so none of it outlives an event loop or a fork.
 
-    Args:
-        host: the application that it is mounted in.
-        prefix: the path.
-        settings: its settings.
-        health: whether it answers health checks.
-        metrics: whether it serves its metrics.
-
     Attributes:
         metadata_paths: the host's paths that serve the protected-resource metadata.
 

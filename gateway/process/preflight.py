@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 def find_problems(settings: Settings, problems: Problems, *, works: bool = False) -> None:
     """Find problems of the settings, and of the files and keys that they name, but not of the tools.
 
-    Args:
-        settings: the settings, with defaults in place of wrong values.
-        problems: collects the problems.
-        works: whether a worker starts, instead of a replica.
+    The settings have defaults in place of wrong values. `works` says whether a worker starts, instead of a replica.
     """
     with problems.noted():
         if works:
@@ -53,10 +50,7 @@ def find_problems(settings: Settings, problems: Problems, *, works: bool = False
 def find_tool_problems(settings: Settings, problems: Problems, *, serves: bool = True) -> None:
     """Import the tool modules, and find problems with them.
 
-    Args:
-        settings: name the modules.
-        problems: collects the problems.
-        serves: whether to require a task store if tools need one.
+    `serves` says whether to require a task store if tools need one.
     """
     before = len(problems.lines)
     for module in settings.tools:
@@ -70,13 +64,8 @@ def find_tool_problems(settings: Settings, problems: Problems, *, serves: bool =
 def find_upstream_problems(settings: Settings, problems: Problems, *, works: bool = False) -> UpstreamFile | None:
     """Read the file of upstreams, and find problems with it and with the settings that it needs.
 
-    Args:
-        settings: name the file.
-        problems: collects the problems.
-        works: whether a worker starts, instead of a replica. It exchanges no tokens: tasks bring theirs.
-
-    Returns:
-        The content of the file; None if there is none, or it cannot be read.
+    Return None if there is no file, or it cannot be read. `works` says whether a worker starts, instead of a replica. A
+    worker exchanges no tokens: tasks bring theirs.
     """
     if settings.upstreams is None:
         return None
@@ -111,11 +100,7 @@ def load_tools(settings: Settings) -> Registry:
 
 
 def check_appendable(path: str) -> None:
-    """Check that the file of the audit log can be written, without creating it.
-
-    Raises:
-        ConfigurationError: it cannot be written.
-    """
+    """Raise `ConfigurationError` if the file of the audit log cannot be written; never create it."""
     file = Path(path)
     if file.is_dir():
         raise not_appendable(path, errno.EISDIR)

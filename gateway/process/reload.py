@@ -32,10 +32,7 @@ class Reloader:
     If a change cannot be loaded, the log says so and the previous tools stay in use. Running legs keep the tools that
     they started with. Lifespans of the new modules are opened; those of the old ones stay open until the process ends.
 
-    Args:
-        modules: the names of the tool modules, or the paths of their files. They must be imported already.
-        load: imports them again; raises if anything is wrong with them.
-        take: called with what they define now.
+    The modules must be imported already; `load` imports them again, and raises if anything is wrong with them.
     """
 
     def __init__(

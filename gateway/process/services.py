@@ -35,11 +35,7 @@ HOW_TO_ADD_TRACES = "run `pip install opentelemetry-sdk opentelemetry-exporter-o
 
 
 def make_key_holder(settings: Settings) -> KeyHolder:
-    """Return a holder for the seal keys in the settings.
-
-    Raises:
-        ConfigurationError: a key is wrong.
-    """
+    """Return a holder for the seal keys in the settings; raise `ConfigurationError` if a key is wrong."""
     assert settings.seal_keys is not None  # noqa: S101 - the checks of both kinds of process ensure it
     assert settings.audience is not None  # noqa: S101 - the same
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
@@ -163,10 +159,7 @@ def _parse_ring(content: bytes) -> KeyRing:
 class OpenAuditLog:
     """An audit log and its destination.
 
-    Attributes:
-        log: the audit log.
-        lost: returns how many of its lines were lost.
-        close: writes the queued lines and closes the file; later lines are lost. Also happens when the process ends.
+    `close` writes the queued lines and closes the file; later lines are lost. It also happens when the process ends.
     """
 
     log: AuditLog
@@ -175,11 +168,7 @@ class OpenAuditLog:
 
 
 def make_audit_log(settings: Settings) -> OpenAuditLog:
-    """Open the audit log that the settings describe.
-
-    Raises:
-        ConfigurationError: its file cannot be written.
-    """
+    """Open the audit log that the settings describe; raise `ConfigurationError` if its file cannot be written."""
     as_json = settings.log_format == "json"
     if settings.audit_log == "off":
         return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json), int, _nothing)

@@ -43,10 +43,7 @@ CLIENT_NAME = "sealed-gateway"
 class UpstreamConnection:
     """The client of one upstream, and what it holds open.
 
-    Attributes:
-        client: sends requests, without any limits.
-        credentials: what its requests carry to prove who asks.
-        http: the connections.
+    `client` sends requests without any limits; `credentials` prove who asks.
     """
 
     client: StatelessClient
@@ -62,12 +59,6 @@ def connect(
     definition: Definition, telemetry: UpstreamTelemetry, file: str, tracing: UpstreamTracing | None = None
 ) -> UpstreamConnection:
     """Return the client of an upstream. It does not connect yet.
-
-    Args:
-        definition: what the operator wrote.
-        telemetry: counts events.
-        file: the file of upstreams, for messages.
-        tracing: makes spans of requests; None makes none.
 
     Raises:
         ConfigurationError: its address, proxy or certificates cannot be used.
@@ -96,12 +87,8 @@ def _http_client(definition: Definition) -> HttpClient:
 class ServedUpstreams:
     """The upstreams of one process.
 
-    Args:
-        settings: name the file of upstreams.
-        registry: shows the metrics of upstreams.
-        announce: called with the URI of a resource that may have changed; None in a worker, which has no streams. It
-            exchanges no tokens either: tasks bring theirs.
-        tracing: makes spans of requests; None makes none.
+    `announce` is called with the URI of a resource that may have changed. It is None in a worker, which has no streams.
+    A worker exchanges no tokens either: tasks bring theirs.
 
     Raises:
         ConfigurationError: the file is wrong, or needs settings that are not set. The message says what to change.

@@ -54,13 +54,8 @@ def _nothing_more(_blocker: asyncio.Task[object]) -> Mapping[str, str]:
 class LoopWatch:
     """Watches an event loop, and logs once for each block what causes it.
 
-    Args:
-        loop: the loop to watch.
-        period: seconds between two signs of life.
-        describe: returns more log fields for the asyncio task that blocks; called on the thread that looks.
-
-    Attributes:
-        blocker: the asyncio task that blocks now, if known.
+    `period` is the number of seconds between two signs of life. `describe` returns more log fields for the asyncio task
+    that blocks; it is called on the thread that looks.
     """
 
     def __init__(

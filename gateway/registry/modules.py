@@ -23,10 +23,7 @@ _OURS: Final = frozenset({"__main__", "gateway", "gateway_workers"})
 
 
 def import_tools(entry: str) -> ModuleType:
-    """Import a tool module.
-
-    Args:
-        entry: the name of the module, or the path of its file.
+    """Import a tool module, by its name or by the path of its file.
 
     Raises:
         ConfigurationError: the module cannot be imported, or breaks a rule of the authoring API. The message names

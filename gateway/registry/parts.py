@@ -46,9 +46,7 @@ class Finder(Protocol):
     def find(self, kind: Kind, name: str, /) -> Served | None:
         """Return the relay for a name or URI with the prefix of the part, or None if it may not be called.
 
-        Args:
-            kind: `tools`, `prompts` or `resources`.
-            name: as clients send it; the prefix of a URI is in lower case.
+        The prefix of a URI is in lower case.
         """
         ...
 
@@ -72,13 +70,8 @@ class PartCompleter(Protocol):
     ) -> Mapping[str, Any] | None:
         """Return the `completion` object of the upstream, or None if it has none.
 
-        Args:
-            kind: what the target is.
-            target: the name or URI template, as the part exposes it.
-            argument: the name of the argument or variable.
-            value: the text typed so far.
-            context: the arguments that are already filled in.
-            requester: for whom the upstream is asked.
+        `target` is the name or URI template, as the part exposes it. `context` has the arguments that are already
+        filled in.
 
         Raises:
             RpcError: the upstream refuses.
@@ -129,15 +122,10 @@ class Part:
     Attributes:
         name: the name of the upstream, or `LOCAL`.
         prefix: begins the names and URIs of the part; "" for names that stay as they are.
-        tools: by exposed name, in the order in which they are listed. The same holds for the other three.
-        prompts: by exposed name.
-        resources: by exposed URI.
-        templates: resource templates, by exposed URI template.
+        tools: by exposed name, in the order of the list; so are prompts, and resources and templates by exposed URI.
         finder: finds what no list has, or None.
-        completer: completes arguments, or None.
         lists: the lists of each caller; None if all callers see the entries above.
         ready: set while the upstream has never been listed.
-        watcher: follows resources, or None.
         ttl_ms: how long clients may cache the lists, in milliseconds.
         instructions: how to use the upstream, for the language model.
         may_have: what the upstream may offer. The local part offers what it has.
@@ -189,13 +177,7 @@ def owning_prefix(kind: Kind, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """An entry that is not served, because a part before has one of the same name, or its name is that of another part.
-
-    Attributes:
-        part: the name of the part that has it.
-        kind: what it is.
-        name: its exposed name or URI.
-    """
+    """An entry that is not served: an earlier part has one of the same name, or its name belongs to another part."""
 
     part: str
     kind: Kind
@@ -207,8 +189,6 @@ class Share:
     """What a registry serves of a part: everything that no part before it hides, and no other part owns by its prefix.
 
     Attributes:
-        part: the part.
-        hidden: what is not served of it.
         foreign: the prefixes of other parts, which the names of a part without a prefix must not have. Otherwise such
             an upstream could take over calls of another one while that one cannot be listed.
     """

@@ -52,11 +52,7 @@ class Registry:
 
     Attributes:
         tools: by name, of all parts. Where two parts have one name, the earlier part wins.
-        prompts: by name.
-        resources: by URI.
-        templates: resource templates, by URI template.
         lifespans: in the order in which they open.
-        introduction: what the tool modules say of their server, if they do.
         shares: what is served of each part; the first is the local one.
 
     Raises:
@@ -292,9 +288,7 @@ class Registry:
     def scopes_of(self, served: Served, target: str) -> frozenset[str]:
         """Return the scopes that continuing a call requires: those from its start, and those required now.
 
-        Args:
-            served: the entry that the call started with; it may no longer be served.
-            target: the name or URI, as the client sent it.
+        `served` is what the call started with; it may no longer be served.
         """
         today: Served | None
         if isinstance(served, Resource):
@@ -364,10 +358,7 @@ def _refuse_hidden(entries: Sequence[Served]) -> None:
 
 
 def load_registry(modules: Iterable[str]) -> Registry:
-    """Import tool modules, and collect everything that they define or import by name.
-
-    Args:
-        modules: names of modules, or paths of files.
+    """Import tool modules, by name or path, and collect everything that they define or import by name.
 
     Raises:
         ConfigurationError: a module cannot be imported, defines nothing, or breaks a rule of the authoring API. The

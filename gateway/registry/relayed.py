@@ -48,17 +48,13 @@ class Requester:
     """The part of a leg's request that a relay may use.
 
     Attributes:
-        principal: the caller, or None if the caller is anonymous.
         exchange: exchanges the caller's token, or None. Always None in a task.
         headers: the headers of the client's request; none in a task.
-        capabilities: what the client declared.
         meta: the `_meta` of the client's request; empty in a task. A relay may replace the values that only it reads by
             their JSON, a `msgspec.Raw`.
         log_level: from which level on the client wants log messages, None if it wants none.
-        wants_progress: whether the client wants progress.
         step_aside: gives up the request's place in flight, while something else works.
-        in_task: whether the leg belongs to a task.
-        task_id: the id of that task, or "".
+        task_id: the id of the task that the leg belongs to, or "".
     """
 
     principal: Principal | None = None
@@ -93,11 +89,7 @@ class Relay(Protocol):
 
 
 class Relayed(Served):
-    """The common part of all relays.
-
-    Attributes:
-        listed: whether a list has it.
-    """
+    """The common part of all relays."""
 
     _DROPPED = frozenset({"resultType"})
     """Members of a result that each wire writes itself."""
@@ -139,11 +131,7 @@ class Relayed(Served):
     ) -> RelayFunction:
         """Return the function that runs a leg.
 
-        Args:
-            target: the name or URI, as the client sent it.
-            arguments: as the client sent them; the values of the variables for a resource template.
-            requester: who asks.
-            journal: the journal of the leg.
+        For a resource template, the arguments are the values of the variables.
 
         Raises:
             InvalidArguments: the arguments cannot be passed on.
@@ -176,17 +164,7 @@ class Relayed(Served):
 class RelayedTool(Relayed, Tool):
     """A tool of another server.
 
-    Args:
-        relay: runs the legs.
-        entry: the list entry, with the name that clients use.
-        listed: whether a list has it.
-        scopes: the scopes that a caller's token needs.
-        task: whether calls may, must or never become tasks.
-        start: whether a call that can become a task starts as one.
-        after_seconds: how long the answer to a call that is a task from the start waits for its result, in seconds;
-            None if the answer comes at once.
-        max_attempts: how many workers may be lost while running a task before it fails.
-        state_ttl_seconds: how long the client may take to answer, None for the setting of the deployment.
+    `entry` is the list entry, with the name that clients use. The options are those of `Tool`.
 
     Raises:
         InvalidParamHeader: an `x-mcp-header` annotation of the input schema is wrong.
@@ -217,12 +195,7 @@ class RelayedTool(Relayed, Tool):
 class RelayedPrompt(Relayed, Prompt):
     """A prompt of another server.
 
-    Args:
-        relay: runs the legs.
-        entry: the list entry, with the name that clients use.
-        listed: whether a list has it.
-        scopes: the scopes that a caller's token needs.
-        state_ttl_seconds: how long the client may take to answer, None for the setting of the deployment.
+    `entry` is the list entry, with the name that clients use. The options are those of `Prompt`.
     """
 
     def __init__(
@@ -241,15 +214,7 @@ class RelayedPrompt(Relayed, Prompt):
 class RelayedResource(Relayed, Resource):
     """A resource of another server, or a template of resources.
 
-    Args:
-        relay: runs the legs.
-        entry: the list entry, with the `uri` or `uriTemplate` that clients use.
-        listed: whether a list has it.
-        scopes: the scopes that a caller's token needs.
-        ttl_ms: how long clients may cache the content, in milliseconds.
-        cache: who may share the cached content.
-        announces_changes: whether clients can subscribe to changes.
-        state_ttl_seconds: how long the client may take to answer, None for the setting of the deployment.
+    `entry` is the list entry, with the `uri` or `uriTemplate` that clients use. The options are those of `Resource`.
     """
 
     _DROPPED = frozenset({"resultType", "ttlMs", "cacheScope"})

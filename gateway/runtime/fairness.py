@@ -16,10 +16,7 @@ T = TypeVar("T", bound=Hashable)
 class FairQueue(Generic[T]):
     """Counts the places that callers hold, and queues the items that wait for one.
 
-    Its memory is bounded by the number of held places and waiting items.
-
-    Attributes:
-        size: how many items wait.
+    Its memory is bounded by the number of held places and waiting items. `size` is how many items wait.
     """
 
     __slots__ = ("_first", "_held", "_rest", "_waiting", "size")
@@ -59,10 +56,7 @@ class FairQueue(Generic[T]):
     def add(self, caller: Hashable, item: T, *, first: bool = False) -> None:
         """Queue an item of a caller.
 
-        Args:
-            caller: the owner of the item.
-            item: what waits; it must differ from all other waiting items.
-            first: whether the item goes ahead of all items without this flag.
+        The item must differ from all other waiting items. If `first`, it goes ahead of all items without this flag.
         """
         lines = self._first if first else self._rest
         line = lines.get(caller)
@@ -86,9 +80,8 @@ class FairQueue(Generic[T]):
     def next(self, places: int, *, only_below_share: bool = False) -> tuple[Hashable, T] | None:
         """Remove the item whose turn it is, and count a place for its caller. Return both; None if nothing waits.
 
-        Args:
-            places: how many places there are now, including taken ones. Half of them are a caller's share.
-            only_below_share: skip the callers that hold their share, even if nobody else waits.
+        `places` counts taken ones too; half of them are a caller's share. `only_below_share` skips the callers that
+        hold their share, even if nobody else waits.
         """
         share = max(1, places // 2)
         for lines in (self._first, self._rest):

@@ -31,7 +31,6 @@ class _Seen:
     Attributes:
         place: the path with all symlinks resolved, since Kubernetes uses one to swap a whole directory.
         digest: the SHA-256 of the content and of the further files, so no key stays in memory here.
-        problem: why there is no content.
     """
 
     place: str
@@ -46,11 +45,8 @@ class FileWatcher(Generic[T]):
     parsed. Otherwise the log reports the problem, once for each content. It never shows the content.
 
     Args:
-        setting: the setting that names the file, for the log.
-        path: the file.
         parse: parses the content; raises a `ConfigurationError` that does not quote it.
         take: applies the parsed value, on the event loop; must accept the same value again.
-        poll_seconds: the time between two readings.
         also: returns further files that the parsed value depends on. A change of one counts as a change of the file.
         refusal: what the log says of a content that cannot be used.
     """

@@ -13,12 +13,7 @@ class CannotListen(GatewayError):
 
 
 def open_listener(host: str, port: int, *, backlog: int) -> socket.socket:
-    """Listen on an address. Connections wait until they are accepted.
-
-    Args:
-        host: a name or an address of this machine.
-        port: the port; 0 picks a free one.
-        backlog: how many connections may wait.
+    """Listen on an address. Connections wait until they are accepted. Port 0 picks a free one.
 
     Raises:
         CannotListen: the port is taken, or the address cannot be listened on.

@@ -23,11 +23,7 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Decode a text that `encode` returns for some bytes.
-
-    Raises:
-        ValueError: any other text.
-    """
+    """Decode a text that `encode` returns for some bytes; raise `ValueError` for any other text."""
     remainder = len(text) % 4
     padding = _PADDING[remainder]
     last = _LAST[remainder]

@@ -60,12 +60,8 @@ def request_state_binding(
 ) -> bytes:
     """Bind a `requestState` to the request that may present it again.
 
-    Args:
-        audience: the name shared by all replicas of the deployment.
-        principal: the caller, `None` when anonymous.
-        method: the JSON-RPC method.
-        target: the tool's or prompt's name, or the resource's URI.
-        arguments_digest: `gateway.sealing.digest.arguments_digest` of the arguments.
+    `audience` is shared by all replicas. `target` is the tool's or prompt's name, or the resource's URI.
+    `arguments_digest` is from `gateway.sealing.digest`.
     """
     return associated_data(_REQUEST_STATE, audience, principal, _text(method), _text(target), arguments_digest)
 
@@ -88,11 +84,7 @@ def cursor_binding(audience: str, principal: Principal | None, method: str) -> b
 def field_binding(audience: str, owner: str, task_id: str, field: str) -> bytes:
     """Bind a value stored in Redis to its place, so it cannot be moved to another task or field.
 
-    Args:
-        audience: the name shared by all replicas of the deployment.
-        owner: the hash that stands for the principal in the store.
-        task_id: the task that the value belongs to.
-        field: the name of the field.
+    `owner` is the hash that stands for the principal in the store.
     """
     return _encode(Purpose.FIELD_AT_REST, audience, _OWNER + _prefixed(_text(owner)), _text(task_id), _text(field))
 
@@ -110,15 +102,8 @@ def hop_binding(
 ) -> bytes:
     """Bind a message between two processes to both of them, to its direction and to its time.
 
-    Args:
-        audience: the name shared by all processes of the deployment.
-        direction: whether it is a request or a reply.
-        sender: the role and the boot id of the sender.
-        receiver: the role and the boot id of the receiver.
-        url: where the request is sent, for both directions.
-        nonce: random bytes that identify the message.
-        time_ms: when it is sent, in milliseconds since the epoch.
-        answered: the nonce of the request that a reply answers.
+    `sender` and `receiver` are a role and a boot id. `url` is where the request is sent, for both directions.
+    `answered` is the nonce of the request that a reply answers.
     """
     role, boot = sender
     fields = (_text(direction), _text(receiver[0]), receiver[1], _text(url), nonce, _time(time_ms), answered)
@@ -134,12 +119,7 @@ def owner(principal: Principal | None, audience: str, secret: bytes) -> str:
     """Name a caller in the task store: HMAC-SHA256 of the caller and the deployment, 64 hex digits.
 
     Without the secret nobody can find out whose name it is, not even by trying callers. Anonymous callers share one
-    owner.
-
-    Args:
-        principal: the caller, `None` when anonymous.
-        audience: the name of the deployment.
-        secret: the deployment's own, stored by `gateway.storage.owners`.
+    owner. The secret is the deployment's own, stored by `gateway.storage.owners`.
     """
     return hmac.digest(secret, _encode(Purpose.OWNER, audience, _caller(principal)), "sha256").hex()
 

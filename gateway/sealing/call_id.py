@@ -31,8 +31,7 @@ _length: Final = struct.Struct(">I").pack
 class CallIds:
     """Derives what makes a call the same in each attempt of its first request.
 
-    Args:
-        ring: the deployment's keys. One of them gives a derived key here, once.
+    One key of the ring gives a derived key here, once.
     """
 
     __slots__ = ("_key",)
@@ -44,11 +43,8 @@ class CallIds:
     def entropy(self, forwarded_id: str, binding: bytes, size: int) -> bytes:
         """Return bytes that only an equal request gets.
 
-        Args:
-            forwarded_id: the id that a trusted proxy gives all attempts of the request.
-            binding: `gateway.sealing.binding.request_state_binding` of the request: its deployment, caller, method,
-                target and arguments.
-            size: how many bytes, at most 32.
+        A trusted proxy gives all attempts of a request one `forwarded_id`. The `binding` is its
+        `request_state_binding`: its deployment, caller, method, target and arguments. `size` is at most 32 bytes.
         """
         name = forwarded_id.encode()
         return hmac.digest(self._key, _length(len(name)) + name + binding, "sha256")[:size]

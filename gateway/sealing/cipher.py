@@ -49,12 +49,8 @@ class Cipher:
     the opening cache only after a tag verified under it. So without the key, nobody can fill the cache or evict a live
     prefix.
 
-    Args:
-        key: 32 uniformly random bytes.
-        cache_size: how many prefixes to cache for opening, at least 1.
-
-    Raises:
-        ValueError: the key has the wrong length.
+    The key is 32 uniformly random bytes; any other length is a `ValueError`. `cache_size` counts the prefixes cached
+    for opening, at least 1.
     """
 
     __slots__ = ("_cache_size", "_key", "_opening", "_sealing")
@@ -70,11 +66,7 @@ class Cipher:
         self._opening: dict[bytes, AESGCM] = {}
 
     def seal(self, plaintext: bytes, aad: bytes, nonce: bytes) -> bytes:
-        """Encrypt and authenticate. The nonce must never be used twice with this key.
-
-        Returns:
-            The ciphertext followed by its 16-byte tag.
-        """
+        """Encrypt; return the ciphertext with its 16-byte tag. The nonce must never be used twice with this key."""
         prefix, rest = _halves(nonce)
         sealing = self._sealing
         if sealing is None or sealing[0] != prefix:
@@ -82,11 +74,7 @@ class Cipher:
         return sealing[1].encrypt(rest, plaintext, aad)
 
     def open(self, ciphertext: bytes, aad: bytes, nonce: bytes) -> bytes:
-        """Verify and decrypt the result of `seal` with the same key, associated data and nonce.
-
-        Raises:
-            NotAuthentic: anything differs.
-        """
+        """Verify and decrypt the result of `seal` with this `aad` and nonce, or raise `NotAuthentic`."""
         prefix, rest = _halves(nonce)
         schedule = self._opening.get(prefix)
         if schedule is None:

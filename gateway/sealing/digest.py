@@ -33,13 +33,8 @@ def arguments_digest(arguments: Mapping[str, Any] | None) -> bytes:
 
     Key order never counts. Integers count exactly. A float with an integral value below 2^53 in magnitude equals that
     integer, and negative zero equals zero. Strings count as they are, without normalisation. Missing arguments, null
-    and `{}` are the same.
-
-    Returns:
-        SHA-256 of `canonical_text`, 32 bytes.
-
-    Raises:
-        TypeError, ValueError: as `canonical_text`.
+    and `{}` are the same. The digest is the SHA-256 of `canonical_text`, 32 bytes. A `TypeError` or `ValueError` of
+    that passes through.
     """
     return hashlib.sha256(canonical_text(arguments)).digest() if arguments else _DIGEST_OF_NONE
 

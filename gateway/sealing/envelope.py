@@ -30,8 +30,7 @@ _HEADER_BYTES: Final = KEY_ID_BYTES + NONCE_BYTES
 class Rejected(GatewayError):
     """A token was rejected.
 
-    Attributes:
-        reason: for the log and the counter only. To the client all reasons look alike.
+    The reason is for the log and the counter only. To the client all reasons look alike.
     """
 
     def __init__(self, reason: RejectReason) -> None:
@@ -42,9 +41,7 @@ class Rejected(GatewayError):
 class Opened(NamedTuple):
     """The content of a token.
 
-    Attributes:
-        plaintext: the bytes that were sealed.
-        key_id: the 4-byte id of the key that sealed them; operators watch it before they retire a key.
+    `key_id` is the 4-byte id of the key that sealed it; operators watch it before they retire a key.
     """
 
     plaintext: bytes
@@ -63,11 +60,8 @@ class Sealer:
     A nonce is a random prefix, fresh per sealer and every `SEALS_PER_PREFIX` seals, then 12 fresh random bytes per
     seal. It is never a counter: replicas, forks and restored snapshots share no state to count in.
 
-    Args:
-        ring: the deployment's keys.
-        random_bytes: a cryptographically secure source, called with the number of bytes.
-        cache_size: how many derived keys to keep for opening, for each key of the ring.
-        seals_per_prefix: how many seals share a prefix.
+    `random_bytes` is cryptographically secure, and called with the number of bytes. `cache_size` counts the derived
+    keys kept for opening, for each key of the ring.
     """
 
     __slots__ = (
@@ -112,10 +106,7 @@ class Sealer:
     def open(self, token: object, aad: bytes, *, max_chars: int = MAX_TOKEN_CHARS) -> Opened:
         """Open whatever a client presents as a token.
 
-        Args:
-            token: any value; only a `str` can open.
-            aad: the associated data computed for the request that presents it.
-            max_chars: a longer token is rejected before it is decoded.
+        Only a `str` can open. One with more than `max_chars` is rejected before it is decoded.
 
         Raises:
             Rejected: MALFORMED, TOO_LARGE, UNKNOWN_KEY or NOT_AUTHENTIC, checked in this order.

@@ -17,8 +17,6 @@ class Format(NamedTuple):
     """The format of one kind of data.
 
     Attributes:
-        kind: what it is.
-        place: where its number is.
         reads: the highest number that this release reads.
         writes: the number that this release writes: never more than the previous release reads.
     """

@@ -63,8 +63,7 @@ class Role(IntEnum):
 class HopRefused(GatewayError):
     """A message was refused.
 
-    Attributes:
-        reason: for the log and the counter only. To the sender all reasons look alike.
+    The reason is for the log and the counter only. To the sender all reasons look alike.
     """
 
     def __init__(self, reason: HopReason) -> None:
@@ -76,8 +75,7 @@ class HopRefused(GatewayError):
 class Process:
     """One end of a message.
 
-    Attributes:
-        boot: 16 random bytes that the process chose when it started, or `NO_BOOT`, or `EVERYONE`.
+    `boot` is 16 random bytes that the process chose when it started, or `NO_BOOT`, or `EVERYONE`.
     """
 
     role: Role
@@ -88,9 +86,7 @@ class Process:
 class Head:
     """The readable part of a message.
 
-    Attributes:
-        nonce: 16 random bytes.
-        time_ms: when it was sent, in milliseconds since the epoch.
+    The nonce is 16 random bytes. `time_ms` is when it was sent, in milliseconds since the epoch.
     """
 
     sender: Process
@@ -101,12 +97,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The sealed part of a message.
-
-    Attributes:
-        kind: the subject of the message.
-        body: a map of JSON values and `bytes`.
-    """
+    """The sealed part of a message: its subject, and a map of JSON values and `bytes`."""
 
     kind: str
     body: Mapping[str, Any]
@@ -115,10 +106,7 @@ class Content:
 class HopSealer:
     """Seals and opens the messages of one deployment to processes at one URL.
 
-    Args:
-        sealer: the process's sealer.
-        audience: the name shared by all processes of the deployment.
-        url: where requests are sent, exactly as the receiver knows it.
+    `url` is where requests are sent, exactly as the receiver knows it.
     """
 
     def __init__(self, sealer: Sealer, audience: str, url: str) -> None:
@@ -127,32 +115,18 @@ class HopSealer:
         self._url = url
 
     def seal_request(self, head: Head, content: Content) -> bytes:
-        """Seal a request.
-
-        Raises:
-            TypeError, ValueError: `pack` cannot encode the body.
-        """
+        """Seal a request; raise `TypeError` or `ValueError` if `pack` cannot encode the body."""
         return self._seal("request", head, content, b"")
 
     def seal_reply(self, head: Head, content: Content, request: Head) -> bytes:
-        """Seal the reply to a request.
-
-        Raises:
-            TypeError, ValueError: `pack` cannot encode the body.
-        """
+        """Seal the reply to a request; raise `TypeError` or `ValueError` if `pack` cannot encode the body."""
         return self._seal("reply", head, content, request.nonce)
 
     def open_request(self, message: bytes, receiver: Process, *, now: float, max_bytes: int) -> tuple[Head, Content]:
-        """Open a recent request. `SeenNonces` detects repetitions.
+        """Open a recent request, or raise `HopRefused`. `SeenNonces` detects repetitions.
 
-        Args:
-            message: any bytes that arrived.
-            receiver: this process.
-            now: seconds since the epoch.
-            max_bytes: a longer message is refused before anything is decoded.
-
-        Raises:
-            HopRefused: with the reason.
+        Any bytes may have arrived; more than `max_bytes` are refused before anything is decoded. `now` is in seconds
+        since the epoch.
         """
         head = _read_head(message, max_bytes)
         if not _is_for(head.receiver, receiver):
@@ -162,15 +136,10 @@ class HopSealer:
         return head, self._open("request", head, message, b"", max_bytes)
 
     def open_reply(self, message: bytes, request: Head, *, max_bytes: int) -> Content:
-        """Open the reply to a request. Its time does not count: it is bound to the request's nonce.
+        """Open the reply to a request, or raise `HopRefused`.
 
-        Args:
-            message: any bytes that arrived.
-            request: the head of the request.
-            max_bytes: a longer message is refused before anything is decoded.
-
-        Raises:
-            HopRefused: with the reason.
+        The time of the reply does not count, because it is bound to the request's nonce. Any bytes may have arrived;
+        more than `max_bytes` are refused before anything is decoded.
         """
         head = _read_head(message, max_bytes)
         if head.receiver != request.sender or not _is_for(request.receiver, head.sender):
@@ -215,9 +184,6 @@ class SeenNonces:
     """Remembers the nonces of opened requests for as long as those could be repeated.
 
     Only requests that have opened get here, so the keys are needed to fill it.
-
-    Args:
-        limit: how many nonces are remembered at most.
     """
 
     def __init__(self, limit: int = MAX_NONCES) -> None:
@@ -231,9 +197,7 @@ class SeenNonces:
     def add(self, nonce: bytes, now: float) -> None:
         """Remember the nonce of a request that has just opened.
 
-        Args:
-            nonce: the nonce.
-            now: seconds since the epoch, on the clock that the time of the request was compared with.
+        `now` is in seconds since the epoch, on the clock that the time of the request was compared with.
 
         Raises:
             HopRefused: the request came before, or there is no room to remember it.

@@ -63,8 +63,7 @@ class SealKey:
 class KeyRing:
     """The keys of a deployment in the operator's order: the first seals, all open.
 
-    Attributes:
-        keys: at least one, all with different ids.
+    There is at least one key, and all have different ids.
     """
 
     keys: tuple[SealKey, ...]
@@ -80,10 +79,6 @@ class KeyRing:
 
         Entries are separated by commas or newlines; surrounding blanks and empty entries are ignored. An entry is 64
         hex digits or 43 unpadded base64url characters: exactly 32 bytes.
-
-        Args:
-            text: the setting's value, `None` when it is not set.
-            setting: its name, for the error.
 
         Raises:
             ConfigurationError: there is no key, a bad one, or two alike. The message names positions, never a key.

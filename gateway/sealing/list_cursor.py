@@ -40,12 +40,7 @@ class Place(msgspec.Struct, frozen=True):
 
     Its text is `number of the part . number of the entry . length of the part's name . name of the part, name of the
     entry`, such as `1.249.4.timetime__now`. The numbers give the next page a start when the part or the entry has gone.
-
-    Attributes:
-        part: the name of the part.
-        name: the name or URI of the entry.
-        part_at: the position of the part, from 0.
-        at: the position of the entry in its part, from 0.
+    `part_at` is the position of the part, and `at` that of the entry in its part, both from 0.
     """
 
     part: str
@@ -71,8 +66,7 @@ class Place(msgspec.Struct, frozen=True):
 class CursorMaker:
     """Makes cursors with the ring's first key, and reads them with all keys.
 
-    Args:
-        ring: the deployment's keys. Each gets a derived key here, once.
+    Each key gets a derived key here, once.
     """
 
     __slots__ = ("_key_id", "_keys")
@@ -82,12 +76,7 @@ class CursorMaker:
         self._key_id = ring.sealing_key.key_id
 
     def make(self, list_name: str, last: str) -> str:
-        """Make the cursor for the page after an entry.
-
-        Args:
-            list_name: the list, e.g. the method that reads it.
-            last: the name of the last entry listed.
-        """
+        """Make the cursor for the page after the entry `last`. `list_name` is, say, the method that reads the list."""
         name = _bytes(last)
         mac = _mac(self._keys[self._key_id], list_name, name)
         return LABEL + base64url.encode(self._key_id + mac + name)
@@ -95,9 +84,7 @@ class CursorMaker:
     def read(self, list_name: str, cursor: object) -> str:
         """Return the `last` of a cursor that a client presents for this list.
 
-        Args:
-            list_name: the list that is read now.
-            cursor: any value; only a `str` can be a cursor.
+        Only a `str` can be a cursor.
 
         Raises:
             Rejected: MALFORMED, UNKNOWN_KEY or NOT_AUTHENTIC, checked in this order.

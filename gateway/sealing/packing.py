@@ -32,11 +32,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Decode data from `pack`. Text is `str`, binary is `bytes`.
-
-    Raises:
-        ValueError: any other data.
-    """
+    """Decode data from `pack`; text is `str`, binary is `bytes`. Raise `ValueError` for any other data."""
     try:
         return _DECODER.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -32,7 +32,6 @@ class CallAddress:
         replica_url: where other replicas reach that process, "" if they cannot.
         boot: 16 random bytes that the process chose when it started.
         call: 16 random bytes that identify the call in it.
-        key: the question's key on the wire.
         expires_at: the second since the epoch from which the address is rejected.
     """
 
@@ -48,7 +47,6 @@ class TaskAddress:
     """A task in the store that waits for the answer.
 
     Attributes:
-        key: the question's key on the wire.
         expires_at: the second since the epoch from which the address is rejected.
         session: the nonce of the session that the answer must come from, b"" for any or none.
     """
@@ -65,14 +63,10 @@ Address: TypeAlias = CallAddress | TaskAddress
 def seal_request_id(sealer: Sealer, address: Address, *, aad: bytes) -> str:
     """Seal an address into a request id of at most `MAX_REQUEST_ID_CHARS` characters.
 
-    Args:
-        sealer: the process's sealer.
-        address: where the answer belongs.
-        aad: `gateway.sealing.binding.request_id_binding` of the caller who is asked.
+    `aad` is the `gateway.sealing.binding.request_id_binding` of the caller who is asked.
 
     Raises:
-        ValueError: the URL, the key or the task's id is too long or contains a lone surrogate, or an id of a process or
-            call has the wrong size.
+        ValueError: a text is too long or contains a lone surrogate, or an id of a process or call has the wrong size.
     """
     plaintext = pack({"v": REQUEST_ID.writes, "exp": address.expires_at, "key": address.key, **_place(address)})
     if token_chars(len(plaintext)) > MAX_REQUEST_ID_CHARS:
@@ -81,16 +75,10 @@ def seal_request_id(sealer: Sealer, address: Address, *, aad: bytes) -> str:
 
 
 def open_request_id(sealer: Sealer, token: object, *, aad: bytes, now: float) -> Address:
-    """Open the id of a response. An address expires exactly at its expiry.
+    """Open the id of a response, or raise `Rejected`. An address expires exactly at its expiry.
 
-    Args:
-        sealer: the process's sealer.
-        token: any value that the client sent.
-        aad: `gateway.sealing.binding.request_id_binding` of the caller who answers.
-        now: seconds since the epoch.
-
-    Raises:
-        Rejected: with the reason, for the log and the counter only.
+    `aad` is the `gateway.sealing.binding.request_id_binding` of the caller who answers; `now` is in seconds since the
+    epoch.
     """
     payload, _ = open_payload(sealer, token, aad=aad, schema=REQUEST_ID.reads, max_chars=MAX_REQUEST_ID_CHARS, now=now)
     session = payload.get("in", b"")

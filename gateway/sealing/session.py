@@ -42,11 +42,7 @@ class Session:
 
 
 class OpenedSession(NamedTuple):
-    """The content of an `Mcp-Session-Id`.
-
-    Attributes:
-        key_id: the 4-byte id of the key that sealed it.
-    """
+    """The content of an `Mcp-Session-Id`, and the 4-byte id of the key that sealed it."""
 
     session: Session
     key_id: bytes
@@ -55,12 +51,7 @@ class OpenedSession(NamedTuple):
 def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
     """Seal a session into an `Mcp-Session-Id` of at most `MAX_SESSION_CHARS` characters.
 
-    A flag that is not one of `FLAGS` is dropped.
-
-    Args:
-        sealer: the process's sealer.
-        session: what was agreed on.
-        aad: `gateway.sealing.binding.session_binding` of the caller.
+    A flag that is not one of `FLAGS` is dropped. `aad` is the `gateway.sealing.binding.session_binding` of the caller.
 
     Raises:
         ValueError: the version is too long or not ASCII, or the nonce has the wrong size.
@@ -80,16 +71,9 @@ def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
 
 
 def open_session(sealer: Sealer, token: object, *, aad: bytes, now: float) -> OpenedSession:
-    """Open an `Mcp-Session-Id` that a client presents. A session expires exactly at its expiry.
+    """Open an `Mcp-Session-Id` from a client, or raise `Rejected`. A session expires exactly at its expiry.
 
-    Args:
-        sealer: the process's sealer.
-        token: any value that the client sent.
-        aad: `gateway.sealing.binding.session_binding` of the caller that presents it.
-        now: seconds since the epoch.
-
-    Raises:
-        Rejected: with the reason, for the log and the counter only.
+    `aad` is the `gateway.sealing.binding.session_binding` of the caller; `now` is in seconds since the epoch.
     """
     payload, key_id = open_payload(sealer, token, aad=aad, schema=SESSION.reads, max_chars=MAX_SESSION_CHARS, now=now)
     version, bits, nonce = payload.get("ver"), payload.get("caps"), payload.get("nonce")

@@ -21,9 +21,7 @@ from gateway.sealing.packing import pack, unpack
 class StateTooLarge(GatewayError):
     """The journal does not fit into a token.
 
-    Attributes:
-        size: the length that the token would have, in characters (= bytes on the wire).
-        limit: the longest allowed.
+    `size` is the length that the token would have, in characters (= bytes on the wire).
     """
 
     def __init__(self, size: int, limit: int) -> None:
@@ -35,9 +33,7 @@ class StateTooLarge(GatewayError):
 class OpenedState(NamedTuple):
     """The content of a `requestState`.
 
-    Attributes:
-        journal: the map that was sealed, including fields that this release does not know.
-        key_id: the 4-byte id of the key that sealed it.
+    The journal includes fields that this release does not know. `key_id` is the 4-byte id of the key that sealed it.
     """
 
     journal: dict[str, Any]
@@ -49,13 +45,8 @@ def seal_state(
 ) -> str:
     """Seal a journal into a `requestState`.
 
-    Args:
-        sealer: the process's sealer.
-        journal: a map of JSON values and `bytes`.
-        aad: `gateway.sealing.binding.request_state_binding` of the request.
-        now: time of issue, seconds since the epoch.
-        expires_at: the second from which the state is rejected.
-        max_bytes: the longest token allowed.
+    The journal has JSON values and `bytes`. `aad` is the `gateway.sealing.binding.request_state_binding` of the
+    request. From `expires_at` on the state is rejected; times are seconds since the epoch.
 
     Raises:
         StateTooLarge: the token would be longer than `max_bytes`.
@@ -69,17 +60,10 @@ def seal_state(
 
 
 def open_state(sealer: Sealer, token: object, *, aad: bytes, now: float, max_bytes: int) -> OpenedState:
-    """Open a `requestState` that a client presents. A state expires exactly at its expiry.
+    """Open a `requestState` from a client, or raise `Rejected`. A state expires exactly at its expiry.
 
-    Args:
-        sealer: the process's sealer.
-        token: any value that the client sent.
-        aad: `gateway.sealing.binding.request_state_binding` of the request that presents it.
-        now: seconds since the epoch.
-        max_bytes: a longer token is rejected before it is decoded.
-
-    Raises:
-        Rejected: with the reason, for the log and the counter only.
+    `aad` is the `gateway.sealing.binding.request_state_binding` of the request. `now` is in seconds since the epoch. A
+    token longer than `max_bytes` is rejected before it is decoded.
     """
     payload, key_id = open_payload(sealer, token, aad=aad, schema=REQUEST_STATE.reads, max_chars=max_bytes, now=now)
     journal = payload.get("j")
@@ -93,19 +77,9 @@ def open_payload(
 ) -> tuple[dict[str, Any], bytes]:
     """Open a sealed token and check what every payload contains: a map with a format number and an expiry.
 
-    Args:
-        sealer: the process's sealer.
-        token: any value that the client sent.
-        aad: the associated data computed for the request that presents it.
-        schema: the highest format number that this release reads for tokens of this purpose.
-        max_chars: a longer token is rejected before it is decoded.
-        now: seconds since the epoch; None for a token that does not expire.
-
-    Returns:
-        The map, and the 4-byte id of the key that sealed it.
-
-    Raises:
-        Rejected: with the reason, for the log and the counter only.
+    Return the map, and the 4-byte id of the key that sealed it, or raise `Rejected`. `schema` is the highest format
+    number that this release reads for tokens of this purpose. A token with more than `max_chars` is rejected before it
+    is decoded. `now` is None for a token that does not expire.
     """
     plaintext, key_id = sealer.open(token, aad, max_chars=max_chars)
     try:

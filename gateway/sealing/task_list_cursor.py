@@ -21,10 +21,8 @@ MAX_TASK_CURSOR_CHARS: Final = 512
 def seal_task_cursor(sealer: Sealer, mark: tuple[int, str], *, aad: bytes) -> str:
     """Seal a place in a caller's list of tasks into a cursor of at most `MAX_TASK_CURSOR_CHARS` characters.
 
-    Args:
-        sealer: the process's sealer.
-        mark: the expiry of the last task listed, in milliseconds since the epoch, and its id.
-        aad: `gateway.sealing.binding.cursor_binding` of the caller and the method.
+    `mark` is the expiry of the last task listed, in milliseconds since the epoch, and its id. `aad` is the
+    `gateway.sealing.binding.cursor_binding` of the caller and the method.
 
     Raises:
         ValueError: the id is too long or contains a lone surrogate.
@@ -37,15 +35,9 @@ def seal_task_cursor(sealer: Sealer, mark: tuple[int, str], *, aad: bytes) -> st
 
 
 def open_task_cursor(sealer: Sealer, token: object, *, aad: bytes) -> tuple[int, str]:
-    """Return the place in the list that a client's cursor marks.
+    """Return the place in the list that a client's cursor marks, or raise `Rejected`.
 
-    Args:
-        sealer: the process's sealer.
-        token: any value that the client sent.
-        aad: `gateway.sealing.binding.cursor_binding` of the caller and the method that presents it.
-
-    Raises:
-        Rejected: with the reason, for the log and the counter only.
+    `aad` is the `gateway.sealing.binding.cursor_binding` of the caller and the method that presents it.
     """
     payload, _ = open_payload(sealer, token, aad=aad, schema=TASK_CURSOR.reads, max_chars=MAX_TASK_CURSOR_CHARS)
     expires_ms, task_id = payload.get("ms"), payload.get("task")

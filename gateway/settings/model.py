@@ -143,12 +143,7 @@ def _check_algorithms(algorithms: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_web_url(text: str, *, query: bool = False) -> bool:
-    """Return whether a text is an absolute URL that is safe to trust: https, or http on this machine.
-
-    Args:
-        text: any text.
-        query: whether the URL may have a query.
-    """
+    """Return whether a text is an absolute URL that is safe to trust: https, or http on this machine."""
     if not _is_url(text, query=query):
         return False
     parts = urlsplit(text)
@@ -877,19 +872,11 @@ class Settings(BaseSettings):
         self._check([*self._common_problems(), *missing])
 
     def check_tools(self) -> None:
-        """Check that the settings name tool modules or upstreams.
-
-        Raises:
-            ConfigurationError: they name neither.
-        """
+        """Raise `ConfigurationError` if the settings name neither tool modules nor upstreams."""
         self._check(problem for problem in self._common_problems() if problem[0].startswith("tools"))
 
     def check_sealing(self) -> None:
-        """Check that there are seal keys.
-
-        Raises:
-            ConfigurationError: there are none.
-        """
+        """Raise `ConfigurationError` if there are no seal keys."""
         self._check(problem for problem in self._common_problems() if problem[0] == "seal_keys")
 
     def check_minting(self) -> None:

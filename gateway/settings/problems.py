@@ -27,10 +27,6 @@ class Problems:
             self.add(*error.problems)
 
     def raise_any(self) -> None:
-        """Raise the collected problems, if there are any.
-
-        Raises:
-            ConfigurationError: there are problems; the error lists all of them.
-        """
+        """Raise all collected problems as one `ConfigurationError`, if there are any."""
         if self.lines:
             raise ConfigurationError(*self.lines)

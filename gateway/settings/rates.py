@@ -17,10 +17,7 @@ _RATE: Final = re.compile(r"([0-9]{1,7})/([smh])(?:\s+burst\s+([0-9]{1,7}))?", r
 class Rate:
     """A rate of requests, averaged over time.
 
-    Attributes:
-        requests: how many requests are allowed.
-        seconds: the time in which they are allowed.
-        burst: how many a caller may send at once after sending none for long enough.
+    A caller may send `burst` requests at once after sending none for long enough.
     """
 
     requests: int

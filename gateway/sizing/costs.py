@@ -39,9 +39,7 @@ class Costs:
     def call_seconds(self, rounds: float, state_bytes: float) -> float:
         """Return the CPU time of a call, over all its legs.
 
-        Args:
-            rounds: how often the user is asked. Each round adds a leg, and a state that is sent and received.
-            state_bytes: the average size of these states.
+        Each round adds a leg, and a state that is sent and received. `state_bytes` is the average size of these states.
         """
         more_kib = max(0.0, state_bytes - self.state_bytes) / KIB
         return (
@@ -79,11 +77,7 @@ MEASURED = Path(__file__).parent / "measured.json"
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the slope of y over x, by least squares.
-
-    Raises:
-        ValueError: there are no two different x.
-    """
+    """Return the slope of y over x, by least squares; raise `ValueError` without two different x."""
     middle_x = sum(x for x, _ in points) / len(points)
     middle_y = sum(y for _, y in points) / len(points)
     spread = sum((x - middle_x) ** 2 for x, _ in points)
@@ -95,7 +89,6 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 def state_kib_seconds(legs: Mapping[int, float]) -> float:
     """Return the CPU time for each KiB of state.
 
-    Args:
-        legs: the CPU time of legs that receive or send one state, by the size of the state in bytes.
+    `legs` maps the size of a state in bytes to the CPU time of legs that receive or send one such state.
     """
     return slope([(size / KIB, seconds) for size, seconds in legs.items()])

@@ -19,10 +19,8 @@ class Demand:
     """The load at the busiest moment.
 
     Attributes:
-        users: how many users are active at once.
         call_every_seconds: the time from the start of one call of a user to the start of the next.
         rounds: how often a call asks its user, on average.
-        think_seconds: how long a user takes to answer.
         state_bytes: size of a state, as `state_bytes` in the raw data of a load test.
         request_bytes: size of a request with its headers, without a state.
         response_bytes: size of a response with its headers, without a state.
@@ -31,11 +29,8 @@ class Demand:
         task_share: share of calls that become tasks, which workers run.
         task_seconds: how long the tool of a task runs, over all legs.
         task_cpu_seconds: the CPU time of that.
-        task_rounds: how often a task asks its user.
         task_steps: how many steps and emitted blocks a task stores.
-        task_polls: how often the client polls the task.
         task_bytes: arguments, steps, answers and result of a task, before encryption.
-        task_ttl_seconds: how long a task is stored.
     """
 
     users: float
@@ -96,13 +91,9 @@ class Policy:
         zones: how many zones replicas and workers are spread over. If there are two or more, one may be lost.
         lost_utilization: share of a replica's core that may be used while a zone is lost.
         upgrade_share: share of replicas that are down at once during a rolling upgrade; 0 if new ones start first.
-        max_inflight: how many requests one replica works on at once.
-        worker_concurrency: how many tasks one worker runs at once.
         lease_seconds: how long a worker may send no heartbeat.
         partitions: how many streams tasks are spread over.
         redis_utilization: share of a Redis server's core, and of its memory, that may be used.
-        redis_memory_bytes: memory of one Redis server.
-        key_days: how many days a seal key is used.
         state_ttl_seconds: how long a client may take to send a state back.
     """
 
@@ -125,7 +116,6 @@ class Group:
     """Identical processes over all zones.
 
     Attributes:
-        count: how many there are.
         decided_by: the need that requires this many.
         in_normal_times: how many would be enough without failures and upgrades.
         utilization: the used share of their cores when all are up.
@@ -142,11 +132,8 @@ class Group:
 def spread(cores: float, places: float, policy: Policy, *, upgrade_share: float) -> Group:
     """Return the smallest group of processes for some work, with the same number in each zone.
 
-    Args:
-        cores: how many cores the work keeps busy.
-        places: how many processes the work fills by waiting.
-        policy: how full the processes may be.
-        upgrade_share: the share of them that may be down in normal times.
+    The work keeps `cores` busy and fills `places` by waiting. `upgrade_share` of the processes may be down in normal
+    times.
     """
     zones = policy.zones
     least = max(cores, places) / policy.lost_utilization
@@ -183,7 +170,6 @@ class Redis:
         memory_bytes: the size of everything stored on all servers, including indexes.
         requests_per_second: requests of replicas and workers to all servers.
         idle_reads_per_second: further reads of workers that wait for tasks, at most.
-        connections: the connections of all processes.
     """
 
     servers: int
@@ -249,7 +235,6 @@ class KeyUse:
     """How one seal key is used during its life.
 
     Attributes:
-        seals_per_second: the seals of all processes per second.
         seals: the seals during the life of the key.
         nonce_risk: an upper bound for the probability that two of them have the same nonce.
         safe_seals: the number of seals at which the risk reaches `NONCE_RISK`.
@@ -318,16 +303,9 @@ class Deployment:
     """The deployment that meets a demand.
 
     Attributes:
-        demand: the load.
-        policy: how the deployment is run.
         leg_cpu_seconds: CPU time of one leg, including the tool.
         capacity: legs per second that one replica serves when its core is always busy.
-        replicas: the replicas.
         workers: the workers; None without tasks.
-        redis: the load that tasks put on Redis.
-        key_use: how one seal key is used.
-        inbound_bytes_per_second: the size of all requests.
-        outbound_bytes_per_second: the size of all responses.
         lost_zone: the cost of losing a zone; None if there is only one.
     """
 
@@ -347,12 +325,8 @@ class Deployment:
 def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = None) -> Deployment:
     """Return the smallest deployment that meets a demand.
 
-    Args:
-        demand: the load.
-        policy: how the deployment is run.
-        costs: the CPU time that the gateway needs.
-        capacity: legs per second of one replica with its core always busy, as measured. None calculates it from the
-            costs of the gateway and the tool.
+    `capacity` is the legs per second of one replica with its core always busy, as measured. None calculates it from the
+    costs of the gateway and the tool.
     """
     gateway = costs.call_seconds(demand.rounds, demand.state_bytes) / (1 + demand.rounds)
     leg_cpu = 1 / capacity if capacity else gateway + demand.tool_cpu_seconds

@@ -30,11 +30,9 @@ class Outlook:
     """The simulation of one situation.
 
     Attributes:
-        situation: its description for people.
         utilization: the share of the replicas' cores that the legs need.
         settling_seconds: how long the load lasts before counting starts.
         counted_seconds: how long arriving calls are counted.
-        result: the outcome.
     """
 
     situation: str

@@ -31,7 +31,6 @@ class SimulatedLeg:
     """The needs of one leg.
 
     Attributes:
-        cpu_seconds: CPU time.
         wait_seconds: time that it then waits for other systems, which takes a place but no CPU time.
         checkpoint_seconds: the CPU time between checkpoints, where it yields the core and may be shed. By default it
             has none.
@@ -47,7 +46,6 @@ class Replicas:
     """Identical replicas, their balancer, and the retries of callers.
 
     Attributes:
-        count: how many replicas there are.
         limit: how many legs each works on at once; half as many may wait for a place. None means no limit.
         target_seconds: legs are shed while the 90th percentile of their waiting time is longer.
         balancer_retries: how many other replicas the balancer tries after a refusal.
@@ -72,7 +70,6 @@ class Simulated:
         refused: how many calls were finally refused.
         refusals: how many requests replicas refused, including those that another replica accepted or that came before
             counting started.
-        sheds: how many legs were shed.
         busy_seconds: how long each replica's core was busy.
     """
 
@@ -113,12 +110,9 @@ def simulate(
 ) -> Simulated:
     """Let calls arrive, and simulate all of them until they end.
 
-    Args:
-        arrivals: when each call arrives, in seconds.
-        leg: returns what the next call needs; called once for each call, in the order of arrival.
-        replicas: the replicas that serve the calls.
-        counted_from: when counting starts. Calls that arrive earlier are served, but neither their times nor their
-            refusals count. Replicas start empty, so the time until they are full says nothing about a steady load.
+    Arrivals are in seconds. `leg` returns what the next call needs; it is called once for each call, in the order of
+    arrival. Calls that arrive before `counted_from` are served, but their times and refusals do not count. Replicas
+    start empty, so the time until they are full says nothing about a steady load.
     """
     return _Simulation(replicas, counted_from).run(sorted(arrivals), leg)
 

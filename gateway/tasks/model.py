@@ -31,13 +31,7 @@ ENDED = frozenset({Phase.DONE, Phase.CANCELLED})
 
 
 class Progress(NamedTuple):
-    """How far a task has got, as it last reported.
-
-    Attributes:
-        done: units of work done.
-        total: units in total, if known.
-        message: for people, if any.
-    """
+    """How far a task has got, as it last reported, in units of work. The message is for people."""
 
     done: float
     total: float | None = None
@@ -81,7 +75,6 @@ class Retention:
 
     Attributes:
         counts_from: `created` (time to live) or `ended` (keep alive).
-        ms: the time from then on.
     """
 
     counts_from: Literal["created", "ended"]
@@ -102,8 +95,6 @@ class TaskView:
         now_ms: the store's clock when this was read; `now_ms - created_ms` is the task's age.
         generation: grows with each claim; a hint contains it.
         form: the wire format it was created in, such as `released`; "" if the record is too damaged to name it.
-        capabilities: what the client that created it declared.
-        progress: the last report, if any.
         questions: wire key → question without an answer; empty unless waiting.
         result: the tool's result, if it is done without a JSON-RPC error.
         error: the JSON-RPC error `{code, message, data?}`, if it ended with one.

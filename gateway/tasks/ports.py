@@ -21,11 +21,7 @@ class NewTask:
         tool_version: of the process that creates the task.
         form: the wire format it is created in, such as `released`.
         retention: how long it is kept; capped at the deployment's maximum.
-        capabilities: what the client declared.
-        arguments: as the client sent them.
-        principal: the caller, None when anonymous.
         journal: what the call has learned so far (`Journal.to_map`).
-        max_attempts: how many workers may be lost over it.
         context: what else a worker needs to run it, stored sealed.
         request: the key under which `TaskStore.of_request` finds it. It reveals nothing, like a digest; "" for nothing.
         order: identifies repetitions of the same order. It reveals nothing; "" for nothing.
@@ -56,8 +52,7 @@ class NewTask:
 class TaskPlaceMark(NamedTuple):
     """A place in the list of an owner's tasks, which is sorted by these marks.
 
-    Attributes:
-        expires_ms: when the task at that place expires, as things were.
+    `expires_ms` is when the task at that place expires, as things were.
     """
 
     expires_ms: int
@@ -82,16 +77,13 @@ class Claim:
 
     Attributes:
         owner, task_id, tool, tool_version, form, capabilities, arguments, principal, context: as created.
-        partition: the partition of the store that holds it.
         entry_id: its entry in that partition's queue.
         generation: the number of this claim; every write names it.
         token: distinguishes claims that have the same number because the store lost its newest changes.
         attempt: 1, plus 1 for each worker that was lost over it.
-        max_attempts: as created.
         created_ms, expires_ms, now_ms: times on the store's clock; `now_ms` is the moment of the claim.
         journal: what the call has learned so far, including the client's newest answers (`Journal.from_map` reads it).
-        segments: how many segments are stored.
-        emitted: their size in bytes.
+        emitted: size of the stored segments in bytes.
         asked: key of a question → how often it was asked; private to the store.
         written: what the store holds of the journal; private to the store.
     """
@@ -205,9 +197,7 @@ class UseEnd(StrEnum):
 class Spent:
     """The result of `TaskStore.spend`.
 
-    Attributes:
-        body: with `ANSWERED`, the answer to the first use.
-        use: with `FIRST`, the use.
+    `body` comes with `ANSWERED`: it is the answer to the first use. `use` comes with `FIRST`.
     """
 
     outcome: Spending
@@ -243,12 +233,8 @@ class TaskStore(Protocol):
     async def create(self, new: NewTask, quota: int, quota_bytes: int = ...) -> TaskView:
         """Store a task and, unless it is done, queue it; both are durable when this returns.
 
-        A repeated order returns its first task.
-
-        Args:
-            new: the task.
-            quota: how many stored tasks the owner may have, including this one.
-            quota_bytes: how many bytes the owner's tasks may use together from now on.
+        A repeated order returns its first task. `quota` is how many stored tasks the owner may have, including this
+        one. `quota_bytes` is what the owner's tasks may use together from now on.
 
         Raises:
             TooManyTasks: the quota is used up.
@@ -266,13 +252,8 @@ class TaskStore(Protocol):
         """List an owner's tasks: those that `get` returns, in brief, starting with the first to expire.
 
         A reader of all pages sees each task exactly once if it lives throughout and its expiry does not change. Other
-        tasks do not matter.
-
-        Args:
-            owner: whose tasks.
-            after: the end of the previous page, None for the first page.
-            limit: the maximum number of tasks, 1 or more. A page may be shorter if tasks have just gone; more pages may
-                follow.
+        tasks do not matter. `after` is the end of the previous page, None for the first page. `limit` is 1 or more. A
+        page may be shorter if tasks have just gone; more pages may follow.
         """
         ...
 
@@ -297,40 +278,25 @@ class TaskStore(Protocol):
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
         """Cancel a task for good, in any phase; a task that has ended stays as it is.
 
-        Args:
-            owner: of the task.
-            task_id: of the task.
-            withdrawn: whether the request that created it was cancelled, see `TaskView.withdrawn`.
+        `withdrawn` says whether the request that created it was cancelled; see `TaskView.withdrawn`.
         """
         ...
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
         """Delete a task, in any phase. A running task is cancelled, and its worker notified.
 
-        Args:
-            owner: of the task.
-            task_id: of the task.
-            chosen: whether the client chose the id. A chosen id stays taken until the task would have expired. The
-                store remembers thousands of such ids per owner; further ones count for the quota.
-
-        Returns:
-            The task as it was just before, None if there was none.
+        Return the task as it was just before, None if there was none. An id that the client has `chosen` stays taken
+        until the task would have expired. The store remembers thousands of such ids per owner; further ones count for
+        the quota.
         """
         ...
 
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
         """Take or extend the right to deliver a task's questions.
 
-        Args:
-            owner: of the task.
-            task_id: of the task.
-            stream: identifies the requester, such as a random name.
-            ms: for how long, from now on. 0 gives the right back and notifies listeners.
-
-        Returns:
-            Whether the stream has the right. False if another stream has it, or if there is nothing left to deliver
-            because the
-            task has ended or is unknown.
+        The right lasts `ms` from now on; 0 gives it back and notifies listeners. `stream` identifies the requester,
+        such as a random name. Return False if another stream has the right, or if there is nothing left to deliver
+        because the task has ended or is unknown.
         """
         ...
 
@@ -356,20 +322,13 @@ class TaskStore(Protocol):
     ) -> Spent:
         """Use a leg of a flow, which is possible once. If this raises, the leg is not used.
 
-        Args:
-            owner: of the flow.
-            flow_id: the flow.
-            leg: the number of its leg.
-            request_digest: of everything that must be equal in a repetition of the request.
-            ttl_ms: how long the leg must stay used: the remaining lifetime of its state.
-            leg_ms: how long the leg may run. After that, the store expects no answer from it.
+        `request_digest` covers everything that must be equal in a repetition of the request. The leg stays used for
+        `ttl_ms`, the remaining lifetime of its state. It may run for `leg_ms`; after that, the store expects no answer
+        from it.
 
-        Returns:
-            `FIRST`: go ahead, and end with `store_answer` or `end_use`. `ANSWERED`: the same request was answered a
-            short time
-            ago, with this body. `RUNNING`: the same request is running, or some request has just reserved the leg.
-            `REFUSED`:
-            anything else.
+        `FIRST`: go ahead, and end with `store_answer` or `end_use`. `ANSWERED`: the same request was answered a short
+        time ago, with this body. `RUNNING`: the same request is running, or some request has just reserved the leg.
+        `REFUSED`: anything else.
 
         Raises:
             TaskStoreAway: the store does not answer in time. Nothing is used.
@@ -412,24 +371,16 @@ class WorkQueue(Protocol):
         """Claim up to `count` tasks of a partition: those whose worker was lost, and new ones.
 
         If there is none, this waits for up to `wait_ms` (at most 1000). Call it in a loop, one for each partition. A
-        task that has lost too many workers is ended here.
-
-        Args:
-            partition: the partition.
-            count: the maximum number of tasks.
-            wait_ms: how long to wait for one.
-            may_begin: called once for each new task, with its owner; a task that may not begin now goes to the end of
-                the queue. None lets all begin.
+        task that has lost too many workers is ended here. `may_begin` is called once for each new task, with its owner.
+        A task that may not begin now goes to the end of the queue. None lets all begin.
         """
         ...
 
     async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
         """Move the tasks of these owners from the head of the queue behind the first task of another owner.
 
-        Returns:
-            Whether the next task now belongs to another owner. False if there is no such task, or none within reach;
-            the next
-            call looks further.
+        Return whether the next task now belongs to another owner. If there is none within reach, the next call looks
+        further.
         """
         ...
 

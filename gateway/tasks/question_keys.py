@@ -11,11 +11,7 @@ ROUND_MARK = "~"
 def wire_keys(keys: Iterable[str], asked: Mapping[str, int]) -> dict[str, str]:
     """Name each question that is asked now.
 
-    Args:
-        keys: the authors' keys.
-        asked: author's key → how often it was asked before.
-
-    Returns:
-        Author's key → wire key: the key itself the first time, then `key~2`, `key~3` …
+    Return author's key → wire key: the key itself the first time, then `key~2`, `key~3` … `asked` is how often each was
+    asked before.
     """
     return {key: f"{key}{ROUND_MARK}{asked[key] + 1}" if asked.get(key) else key for key in keys}

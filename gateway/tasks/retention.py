@@ -12,13 +12,8 @@ _POLL_SHARE = 10
 def expires_ms(retention: Retention, created_ms: int, ended_ms: int | None, max_ttl_ms: int) -> int:
     """Return when a task expires, as things are now.
 
-    Retention that counts from the end applies once the task has ended; until then it may live for the maximum.
-
-    Args:
-        retention: of the task; capped at the maximum.
-        created_ms: when the task was created.
-        ended_ms: when it ended, None before.
-        max_ttl_ms: the longest retention allowed.
+    Retention that counts from the end applies once the task has ended; until then it may live for the maximum. The
+    retention is capped at `max_ttl_ms`.
     """
     kept = min(retention.ms, max_ttl_ms)
     if retention.counts_from == "created":

@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 class NoReply(GatewayError):
     """A message got no reply from the process that it is for. The text says why, for the operator.
 
-    Attributes:
-        fields: what the text leaves out, for the log, such as the URL.
+    `fields` are what the text leaves out, for the log, such as the URL.
     """
 
     def __init__(self, why: str, **fields: object) -> None:
@@ -55,11 +54,7 @@ class Neighbours(Protocol):
         ...
 
     async def post(self, boot: bytes, message: bytes) -> bytes:
-        """Post a sealed message to one of them within a short time, and return its reply.
-
-        Raises:
-            NoReply: there is none.
-        """
+        """Post a sealed message to one of them, and return its reply within a short time, or raise `NoReply`."""
         ...
 
 
@@ -71,13 +66,8 @@ def max_message_bytes(max_body_bytes: int) -> int:
 class Hops:
     """Sends messages to other replicas and receives messages for this one.
 
-    Args:
-        keys: seal and open.
-        replica: this process.
-        post: posts a message to the process at a URL.
-        neighbours: posts messages to processes on this host, which may share its URL or have none.
-        telemetry: counts messages.
-        max_bytes: the longest message that is opened.
+    `neighbours` posts messages to processes on this host, which may share its URL or have none. A message longer than
+    `max_bytes` is not opened.
     """
 
     def __init__(
@@ -107,10 +97,8 @@ class Hops:
     async def ask(self, replica: ReplicaAddress, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request to another replica and return the body of its reply.
 
-        Args:
-            replica: the other one. Its URL must come from one of our own tokens or settings.
-            kind: of the request.
-            body: of the request, a map of JSON values and `bytes`.
+        The replica's URL must come from one of our own tokens or settings. The bodies are maps of JSON values and
+        `bytes`.
 
         Raises:
             NoReply: no reply opens.
@@ -154,12 +142,7 @@ class Hops:
             raise NoReply(f"{error}; if its replica runs, correct its GATEWAY_REPLICA_URL", **error.fields) from None
 
     def seal_for_everyone(self, kind: str, body: Mapping[str, Any]) -> bytes:
-        """Return a message for all replicas. Each of them accepts it once.
-
-        Args:
-            kind: of the message.
-            body: a map of JSON values and `bytes`.
-        """
+        """Return a message for all replicas. Each accepts it once. The body is a map of JSON values and `bytes`."""
         return self._hops("").seal_request(self._head(Process(Role.REPLICA, EVERYONE)), Content(kind, body))
 
     def take(self, message: bytes) -> bytes | None:

@@ -22,15 +22,7 @@ class KeyHolder:
 
     A sealer counts its seals without a lock, so seal and open only on the event loop's thread.
 
-    Args:
-        ring: the keys that all processes of the deployment share.
-        audience: see the attribute.
-        clock: see the attribute.
-        random_bytes: see the attribute.
-
     Attributes:
-        current: seals and opens.
-        cursors: makes and reads the cursors of the catalogue lists.
         call_ids: derives the ids of calls that a trusted proxy may begin twice.
         audience: the name that all processes of the deployment share; everything sealed is bound to it.
         clock: seconds since the epoch.

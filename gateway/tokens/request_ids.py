@@ -41,13 +41,7 @@ class ReplicaAddress:
 
 
 class RequestIds:
-    """Makes request ids, and reads them on any replica.
-
-    Args:
-        keys: seal and open.
-        telemetry: counts rejected responses.
-        replica: this process.
-    """
+    """Makes request ids, and reads them on any replica."""
 
     def __init__(self, keys: KeyHolder, telemetry: Telemetry, replica: ReplicaAddress) -> None:
         self._keys = keys
@@ -57,23 +51,14 @@ class RequestIds:
     def of_task(self, task_id: str, key: str, ttl_ms: int, caller: Caller, session: bytes) -> str:
         """Return the id of a request that asks a task's question.
 
-        Args:
-            task_id: the task.
-            key: the question, by its wire key.
-            ttl_ms: how long the answer may take.
-            caller: the caller who should answer.
-            session: the session that the answer must come from, b"" for any or none.
+        `key` is the question's wire key. The answer must come from `session`; b"" allows any or none.
         """
         return self._seal(TaskAddress(task_id, key, self._keys.clock() + ttl_ms / 1000, session), caller)
 
     def of_call(self, call_id: bytes, key: str, ttl_seconds: float, caller: Caller) -> str:
         """Return the id of a request that asks the question of a call waiting in this process.
 
-        Args:
-            call_id: identifies the call.
-            key: the question, by its wire key.
-            ttl_seconds: how long the answer may take.
-            caller: the caller who should answer.
+        `key` is the question's wire key.
         """
         address = CallAddress(self._replica.url, self._replica.boot, call_id, key, self._keys.clock() + ttl_seconds)
         return self._seal(address, caller)

@@ -40,11 +40,7 @@ class FlowLimits:
 class SealedCarrier:
     """Hands journals to the client and takes them back. Stores nothing about any call.
 
-    Args:
-        keys: have the clock and the randomness. The sealer is an argument of each method: a leg uses one sealer,
-            although the keys may be replaced while it runs.
-        limits: of the deployment.
-        telemetry: counts states sealed, opened and rejected.
+    The sealer is an argument of each method: a leg uses one sealer, although the keys may be replaced while it runs.
     """
 
     def __init__(self, keys: KeyHolder, limits: FlowLimits, telemetry: Telemetry) -> None:
@@ -55,10 +51,9 @@ class SealedCarrier:
     def begin(self, forwarded_id: str = "", binding: bytes = b"") -> Journal:
         """Return the journal of a new flow.
 
-        Args:
-            forwarded_id: the id that a trusted proxy gives all attempts of the request; each of them gets the same id
-                and seed. "" for a request that gets its own.
-            binding: what the request is bound to, see `gateway.sealing.binding`. Used with a `forwarded_id` only.
+        A trusted proxy gives all attempts of a request one `forwarded_id`. All of them get the same id and seed; "" is
+        for a request that gets its own. The `binding` is used with a `forwarded_id` only; see
+        `gateway.sealing.binding`.
         """
         keys = self._keys
         random_bytes = partial(keys.call_ids.entropy, forwarded_id, binding) if forwarded_id else keys.random_bytes
@@ -75,10 +70,7 @@ class SealedCarrier:
     def open(self, sealer: Sealer, state: Any, binding: bytes) -> Journal:
         """Return the journal in a `requestState` that the client sent.
 
-        Args:
-            sealer: opens the state.
-            state: the value of the parameter; anything but a token that we sealed for this binding is rejected.
-            binding: what the state is bound to, see `gateway.sealing.binding`.
+        Anything but a token that we sealed for this binding is rejected; see `gateway.sealing.binding`.
 
         Raises:
             InvalidRequestState: the same for every reason; the real one goes to the log and the counter.

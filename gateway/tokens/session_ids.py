@@ -23,13 +23,7 @@ NONCE_BYTES: Final = 16
 
 
 class Sessions:
-    """Begins sessions, and opens them on any replica.
-
-    Args:
-        keys: seal and open.
-        ttl_seconds: how long a session lasts.
-        telemetry: counts sessions, and rejected ids.
-    """
+    """Begins sessions, and opens them on any replica."""
 
     def __init__(self, keys: KeyHolder, *, ttl_seconds: float, telemetry: Telemetry) -> None:
         self._keys = keys

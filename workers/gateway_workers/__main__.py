@@ -21,12 +21,7 @@ OPTIONS = {"--worker-concurrency": "--concurrency", "--replica-id": "--worker-id
 def main(argv: Sequence[str] | None = None, *, prog: str = "python -m gateway_workers") -> int:
     """Run a worker until it is asked to stop.
 
-    Args:
-        argv: the arguments; None takes those of the process.
-        prog: the name of the command, for usage messages.
-
-    Returns:
-        The exit code: 0 stopped cleanly, 1 tasks had to be cut off, 2 configured wrongly.
+    Return 0 if it stopped cleanly, 1 if tasks had to be cut off, 2 if it is configured wrongly.
     """
     arguments = make_parser(prog).parse_args(argv)
     try:

@@ -22,10 +22,7 @@ LONGEST_TICK_SECONDS: Final = 0.25
 class Beat:
     """A task whose lease the heart prolongs.
 
-    Attributes:
-        claim: the claimed task.
-        runner: the asyncio task that runs it.
-        due: when to prolong the lease next, on the monotonic clock.
+    `due` is when to prolong the lease next, on the monotonic clock.
     """
 
     claim: Claim
@@ -38,12 +35,7 @@ class Heart:
 
     If the event loop is blocked for longer than a lease, only the task that blocks it keeps its lease, so no other
     worker starts it a second time. All other tasks continue at other workers, and the store refuses what this worker
-    writes about them later.
-
-    Args:
-        make_queue: opens the connection; called on the thread.
-        lease_seconds: how long a lease lasts.
-        loop: the event loop to watch.
+    writes about them later. `make_queue` opens the connection; it is called on the thread.
     """
 
     def __init__(
@@ -66,8 +58,7 @@ class Heart:
     def start(self, on_end: Callable[[Claim, Heartbeat], None]) -> None:
         """Start; called on the watched event loop.
 
-        Args:
-            on_end: called there with each task that must not continue, and the reason.
+        `on_end` is called there with each task that must not continue, and the reason.
         """
         self._on_end = on_end
         self._watch.start()

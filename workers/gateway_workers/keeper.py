@@ -28,11 +28,8 @@ class TaskKeeper:
     the value. Checkpoints within a second, and progress, are held back until a timer, the next write or `flush` writes
     them.
 
-    Args:
-        queue: the store.
-        claim: the claimed task. The keeper updates its journal with everything that it writes.
-        leaving: returns whether the worker wants to hand back its tasks.
-        on_lost: called if the timer finds that the lease is lost.
+    The keeper updates the claim's journal with everything that it writes. `leaving` returns whether the worker wants to
+    hand back its tasks. `on_lost` is called if the timer finds that the lease is lost.
     """
 
     def __init__(

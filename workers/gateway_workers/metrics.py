@@ -25,12 +25,7 @@ class LegEnd(StrEnum):
 
 
 class WorkerTelemetry(ProcessTelemetry):
-    """The metrics of one worker.
-
-    Args:
-        tools: the names of the registered tools; all others count as `other`.
-        concurrency: how many tasks the worker runs at once.
-    """
+    """The metrics of one worker. Tools other than the registered `tools` count as `other`."""
 
     def __init__(self, tools: Iterable[str], concurrency: int) -> None:
         super().__init__()

@@ -45,9 +45,7 @@ GRACE_SECONDS: Final = 3 * LAST_WRITES_SECONDS
 def run(settings: Settings, *, reload: bool = False) -> int:
     """Work until asked to stop; return the exit code: 0 clean, 1 if tasks had to be cut off.
 
-    Args:
-        settings: the settings of the worker. It serves metrics only if they name a port explicitly.
-        reload: whether to reload the tool modules when their files change.
+    The worker serves metrics only if the settings name a port explicitly.
 
     Raises:
         ConfigurationError: the process cannot work as configured. The message says what to change.

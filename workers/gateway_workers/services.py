@@ -34,13 +34,8 @@ if TYPE_CHECKING:
 class WorkerServices:
     """The services of a worker, built once per process. While it works, only the keys in `keys` change.
 
-    Attributes:
-        settings: the settings of the process.
-        keys: holds the seal keys.
-        registry: what the tool modules define.
-        host: runs legs without a time limit, since a task is limited by its time to live.
-        audit: records each leg.
-        tracing: traces legs; None if tracing is off.
+    `host` runs legs without a time limit, since a task is limited by its time to live. `tracing` is None if tracing is
+    off.
     """
 
     settings: Settings

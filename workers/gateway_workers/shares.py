@@ -23,9 +23,6 @@ class Shares:
     """Counts the places that the tasks of each owner hold at a worker.
 
     The anonymous owner has no limit, because without authentication all callers are one owner.
-
-    Args:
-        total: how many places there are.
     """
 
     def __init__(self, total: int) -> None:
@@ -81,9 +78,6 @@ class Shares:
 
 class Pick:
     """Decides which tasks of one claim may start, and counts their places.
-
-    Args:
-        shares: the shares of the worker.
 
     Attributes:
         refused: the owners that already have their share.

@@ -7,11 +7,7 @@ from collections import deque
 
 
 class Slots:
-    """Places for running tasks, given out in the order of the requests.
-
-    Args:
-        total: how many places there are.
-    """
+    """Places for running tasks, given out in the order of the requests."""
 
     def __init__(self, total: int) -> None:
         self._free = total

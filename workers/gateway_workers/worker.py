@@ -61,16 +61,8 @@ class _Untouched:
 class Work:
     """The parts that a worker needs to run tasks.
 
-    Attributes:
-        tools: the tools at the start, by name.
-        find: returns a tool that no list has, by name, or None.
-        queue: the queue to claim tasks from.
-        host: runs legs without a time limit, since a task is limited by its time to live.
-        telemetry: counts legs and tasks.
-        audit: records each leg.
-        failures: turns what goes wrong in tools into results and errors.
-        policy: what the operator decides about legs.
-        tracing: traces legs and steps; None if tracing is off.
+    `tools` are those at the start; `find` returns one that no list has. `host` runs legs without a time limit, since a
+    task is limited by its time to live. `tracing` is None if tracing is off.
     """
 
     tools: Mapping[str, Tool]
@@ -89,10 +81,6 @@ class _Running:
     """One leg of a task while it runs.
 
     Attributes:
-        claim: the claimed task.
-        keeper: stores what it learns.
-        runner: the asyncio task that runs it.
-        stopped: why it was stopped, if it was.
         outcome: what to store of it; None while its function may be running.
         ending: whether it has ended and its outcome is being stored.
     """
@@ -112,13 +100,7 @@ class _Running:
 
 
 class Worker:
-    """Runs tasks until `leave` is called.
-
-    Args:
-        work: what the worker needs to run tasks.
-        heart: prolongs the leases of running tasks.
-        concurrency: how many tasks to run at once.
-    """
+    """Runs tasks until `leave` is called."""
 
     def __init__(self, work: Work, heart: Heart, concurrency: int) -> None:
         self._work = work
@@ -155,11 +137,7 @@ class Worker:
     async def run(self, drain_seconds: float) -> bool:
         """Work until `leave` is called, then let running tasks finish or reach a checkpoint.
 
-        Args:
-            drain_seconds: how long that may take. Tasks that still run then are cut off, see `_cut_off`.
-
-        Returns:
-            Whether nothing had to be cut off.
+        Tasks that still run after `drain_seconds` are cut off, see `_cut_off`. Return whether none was.
         """
         readers = [asyncio.create_task(self._read(partition)) for partition in range(self._queue.partitions)]
         listener = asyncio.create_task(self._listen())
@@ -229,10 +207,8 @@ class Worker:
     async def _room(self, partition: int, limited: set[str]) -> int:
         """Wait until a task of a partition may be able to start; return how many to claim. Return 0 when leaving.
 
-        Args:
-            partition: the number of the partition.
-            limited: the owners that had a full share when a task of theirs was last seen there. Owners without a place
-                are removed from the set.
+        `limited` are the owners that had a full share when a task of theirs was last seen there. Owners without a place
+        are removed from the set.
         """
         while not self._leaving.is_set():
             limited -= {owner for owner in limited if not self._shares.takes_part(owner)}

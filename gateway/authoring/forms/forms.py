@@ -78,11 +78,7 @@ class Reader:
 class Form(Reader):
     """A form and the reader of its answers.
 
-    Attributes:
-        kind: the type that it asks for.
-        schema: the `requestedSchema`.
-        digest: the digest of a question that shows this form.
-        has_one_field: whether the type is that of the only field, `value`.
+    `has_one_field` says whether the type is that of the only field, `value`.
     """
 
     def __init__(

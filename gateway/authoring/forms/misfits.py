@@ -33,9 +33,7 @@ _WORD: Final = re.compile(r"[^\W_]+")
 def misfit_of_schema(problem: str, unquoted: str | None) -> InvalidAnswer:
     """Return the error for an answer that does not match its JSON Schema.
 
-    Args:
-        problem: what is wrong.
-        unquoted: the same without anything from the answer.
+    `unquoted` is the problem without anything from the answer.
     """
     return InvalidAnswer(_cut(_printable(problem)), _cut(unquoted or ""))
 
@@ -46,13 +44,8 @@ def misfit_of_model(
     """Return the error for an answer that its model rejects, in pydantic's words, each with the name of its field.
 
     A validator's own message may quote the answer, and choices may be the user's data. Those who are not the user then
-    learn only which field is wrong.
-
-    Args:
-        error: what pydantic says.
-        content: the answer.
-        fields: the `properties` of the form, if a form asked for it.
-        of_one_field: whether the form has only one field, whose name nobody needs.
+    learn only which field is wrong. `fields` are the `properties` of the form, if a form asked for it. `of_one_field`
+    is for a form with only one field, whose name nobody needs.
     """
     if error.error_count() > MAX_PROBLEMS:
         counted = f"It is wrong in {error.error_count()} places."

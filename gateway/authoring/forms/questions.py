@@ -367,12 +367,8 @@ def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
     """Return a question that can read the answers to a stored question, given its request.
 
     An answer is read by the form's schema. If the form has several fields and this process knows its type, the answer
-    is read as that. It does if the tool declares its questions, or has asked them in this process.
-
-    Args:
-        method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
-        params: the params of that request.
-        digest: the digest of the question.
+    is read as that. It does if the tool declares its questions, or has asked them in this process. `params` are those
+    of `elicitation/create`, `sampling/createMessage` or `roots/list`.
     """
     if method == ROOTS:
         return Roots()

@@ -62,11 +62,7 @@ def flat_form(
     """Return the `requestedSchema` for a JSON Schema of an object, its identity, and the texts of its choices.
 
     The identity is the schema that the digest covers. It has what clients do not see, as release 0.1 showed it.
-
-    Args:
-        schema: made by `FormSchemas`.
-        where: names the type in errors.
-        annotations: the types of its properties.
+    `FormSchemas` makes the schema.
 
     Raises:
         AuthoringError: it has a field that a form cannot show. Forms are flat.
@@ -253,12 +249,7 @@ def as_text(value: Any) -> Any:
 
 
 def form_content(schema: Mapping[str, Any], filled: Any) -> dict[str, Any]:
-    """Return the content of a form that is filled in with an object, or with the value of its only field.
-
-    Args:
-        schema: the `requestedSchema` of the form.
-        filled: a model or a dataclass, or the value.
-    """
+    """Return the content of a form that is filled in with an object, or with the value of its only field."""
     values = to_jsonable_python(filled, by_alias=False)
     if not isinstance(values, dict):
         values = {FIELD: values}

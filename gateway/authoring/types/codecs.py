@@ -49,8 +49,7 @@ _EXACT_BYTES: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64
 class Codec:
     """Writes the values of one annotation as JSON, and reads them again. Make one with `codec_for`.
 
-    Attributes:
-        name: what an error calls the type.
+    `name` is what an error calls the type.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -61,9 +60,8 @@ class Codec:
     def encode(self, value: object, where: str) -> Json:
         """Return a value as JSON.
 
-        Args:
-            value: one of the annotated type, or something that pydantic converts to it.
-            where: how to name the value in an error, such as `the result of step 'fetch'`.
+        The value may be something that pydantic converts to the type. `where` names it in an error, such as `the result
+        of step 'fetch'`.
 
         Raises:
             AuthoringError: the value does not fit the type, or cannot be written as JSON. The message quotes no value.
@@ -117,9 +115,8 @@ class Codec:
 def codec_for(annotation: Any, owner: str) -> Codec | None:
     """Return the codec of an annotation, or None if all its values are JSON already. Codecs are cached.
 
-    Args:
-        annotation: a type whose forward references are resolved, such as `return_annotation` returns.
-        owner: who has the annotation, such as `the step 'fetch'`, for errors.
+    The annotation is one whose forward references are resolved, such as `return_annotation` returns. Errors name the
+    owner, such as `the step 'fetch'`.
 
     Raises:
         AuthoringError: pydantic does not know the type. The message names type, owner and way out.
@@ -249,9 +246,7 @@ def _short(name: str) -> str:
 def problems_of(error: ValidationError, skipped: int = 0) -> str:
     """Return what is wrong with a value, by field, in pydantic's words. No value is quoted.
 
-    Args:
-        error: pydantic's.
-        skipped: how many parts of each place are our own, not the author's.
+    The first `skipped` parts of each place are our own, not the author's.
     """
     problems = error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]
     lines = [": ".join(filter(None, (_place(each["loc"][skipped:]), _reason(each)))) for each in problems]

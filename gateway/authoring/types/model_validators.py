@@ -53,10 +53,8 @@ class NestingLimit:
     """Limits how deep a value may nest if a schema has choices that lead back to themselves.
 
     Pydantic reads a union without a discriminator by trying its choices. If two of them lead back to the union, each
-    level of a value doubles the work, whether the value is valid or not.
-
-    Args:
-        schema: the JSON Schema of a model as pydantic writes it, with untagged unions as `anyOf`.
+    level of a value doubles the work, whether the value is valid or not. The schema is that of a model as pydantic
+    writes it, with untagged unions as `anyOf`.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:

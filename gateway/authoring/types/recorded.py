@@ -102,9 +102,7 @@ def _result_recorder(function: Callable[..., Any]) -> Recorder | None:
 def recorder_for(annotation: Any, owner: str) -> Recorder | None:
     """Return how to record the values of a type, or None if they are JSON.
 
-    Args:
-        annotation: the type, without forward references.
-        owner: what has this type, for errors.
+    The annotation has no forward references.
 
     Raises:
         AuthoringError: pydantic does not know the type.
