@@ -791,23 +791,21 @@ class Settings(BaseSettings):
         found = Problems() if problems is None else problems
         given = {name: value for name, value in overrides.items() if value is not None}
         source = _Environment(cls, os.environ if environ is None else environ, found)
-        settings, mistakes = cls._read({**source(), **given}, {name: named(name) for name in given})
-        found.add(*mistakes.values())
+        values = {**source(), **given}
+        wrong = set(source.wrong) - set(given)
+        try:
+            settings = cls(**values)
+        except ValidationError as error:
+            mistakes = _mistakes(error, {name: named(name) for name in given})
+            found.add(*mistakes.values())
+            wrong |= set(mistakes)
+            settings = cls(**{name: value for name, value in values.items() if name not in mistakes})
         if problems is None:
             found.raise_any()
         settings._unknown = source.unknown
         settings._files = {name: path for name, path in source.files.items() if name not in given}
-        settings._wrong = frozenset({*source.wrong} - given.keys() | mistakes.keys())
+        settings._wrong = frozenset(wrong)
         return settings
-
-    @classmethod
-    def _read(cls, values: Mapping[str, Any], names: Mapping[str, str]) -> tuple[Self, Mapping[str, str]]:
-        """Return the settings without the wrong values, and what is wrong with those."""
-        try:
-            return cls(**values), {}
-        except ValidationError as error:
-            mistakes = _mistakes(error, names)
-            return cls(**{name: value for name, value in values.items() if name not in mistakes}), mistakes
 
     def is_wrong(self, name: str) -> bool:
         """Return whether the value given for this setting was wrong and its default is used instead."""
