@@ -251,6 +251,7 @@ async def test_a_journal_that_nobody_can_read_ends_the_task(host: AsyncioHost) -
         assert done.error["code"] == -32603
 
 
+@pytest.mark.setting("strict_asks")
 @pytest.mark.parametrize("strict", [True, False])
 async def test_declared_questions_are_checked_if_asked_for(host: AsyncioHost, strict: bool) -> None:
     @tool(task="required", asks={})
