@@ -177,6 +177,7 @@ async def test_without_a_public_url_the_host_gets_no_metadata() -> None:
     assert [route for route in app.routes if "well-known" in getattr(route, "path", "")] == []
 
 
+@pytest.mark.setting("replica_url", "public_url")
 @pytest.mark.parametrize("setting", ["public_url", "replica_url"])
 def test_a_url_without_the_path_is_reported(setting: str, caplog: pytest.LogCaptureFixture) -> None:
     mount(FastAPI(), **{**PUBLIC, setting: "https://example.com"})
@@ -259,6 +260,7 @@ def test_an_argument_that_is_not_a_setting_of_a_mounted_gateway_is_refused(name:
         mount(FastAPI(), **{name: "9091"})
 
 
+@pytest.mark.setting("replica_id")
 async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None:
     for given, count in (({}, 2), ({"replica_id": "r7"}, 1)):
         app, seen = mount(FastAPI(), **given), set()
@@ -269,6 +271,7 @@ async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None
         assert len(seen) == count
 
 
+@pytest.mark.setting("replica_url", "peers")
 @pytest.mark.parametrize(
     ("prefix", "given", "used"),
     [
@@ -321,6 +324,7 @@ async def test_a_tool_module_that_is_wrong_stops_the_start() -> None:
             pass
 
 
+@pytest.mark.setting("auth")
 @pytest.mark.parametrize(
     ("server", "status"),
     [

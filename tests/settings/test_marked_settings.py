@@ -69,6 +69,6 @@ def test_a_disconnected_reading_is_the_default_and_nothing_else_changes(number: 
     members = readings.members_of_policy([TOY])
     reading = readings.readings_in("toy.py", TOY, FIELDS, members)[number]
     changed = readings.disconnect(TOY, reading, 17)
-    assert changed[reading.start :].startswith(b"(17)")
+    assert changed[reading.start :].startswith(b"[17][0]")
     compile(changed, "toy.py", "exec")
-    assert changed[: reading.start] + FOUND[number][1] + changed[reading.start + len(b"(17)") :] == TOY
+    assert changed[: reading.start] + FOUND[number][1] + changed[reading.start + len(b"[17][0]") :] == TOY
