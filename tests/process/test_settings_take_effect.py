@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,15 @@ from pydantic import BaseModel
 
 from gateway import Context, tool
 from gateway.auth import make_verifier
+from gateway.auth.inspection import inspect_exchange, inspect_provider
 from gateway.auth.tokens import mint
 from gateway.authoring.server import identity_of
 from gateway.calls.task_creation import TaskLimits
 from gateway.errors import HttpRefusal, InProgress
 from gateway.http.callbacks import Refusal
+from gateway.observability import tracing
 from gateway.observability.metrics import Telemetry
+from gateway.process import app as process_app
 from gateway.process import replica, services
 from gateway.process.app import GatewayApp, _origin_policy, make_server
 from gateway.protocol.headers import Headers
@@ -27,10 +31,13 @@ from gateway.protocol.identity import Identity
 from gateway.protocol.versions import LEGACY
 from gateway.settings.model import Settings
 from gateway.tokens.request_state import FlowLimits
+from gateway.web.hop import HopClient
+from gateway.web.peers import Peers
 from gateway.wires import assembly
 from gateway.wires.legacy.answer_delivery import ANSWER
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
+from tests.identity import SigningKey, key_set
 from tests.integration.raw import META, META_CAPABILITIES, Answer, request, tool_call
 
 SECRET = "a secret that only these tests know, 32 bytes"
@@ -51,6 +58,13 @@ WORDS: dict[str, tuple[str, Any]] = {
     "website_url": ("https://shop.example", "https://shop.example"),
     "icons": ("https://shop.example/icon", ({"src": "https://shop.example/icon"},)),
 }
+SERVED = {
+    "GATEWAY_TOOLS": "tests.integration.tools",
+    "GATEWAY_SEAL_KEYS": new_key(),
+    "GATEWAY_AUDIENCE": "tests",
+    "GATEWAY_AUTH": "none",
+    "GATEWAY_AUDIT_LOG": "off",
+}
 NOBODY = {"principal": None, "scopes": [], "ends_at": math.inf, "key": b"", "session": b""}
 
 
@@ -62,6 +76,18 @@ class Who(BaseModel):
 async def ask_undeclared(ctx: Context) -> str:
     """Ask what is not declared."""
     return (await ctx.elicit("who", "Who?", Who)).name
+
+
+@tool
+async def name_replica(ctx: Context) -> str:
+    """Name the process that runs this."""
+    return ctx.replica_id
+
+
+@tool
+async def break_down() -> str:
+    """Fail."""
+    raise RuntimeError("out of paper")
 
 
 @tool(task="required")
@@ -388,3 +414,117 @@ async def test_tokens_are_verified_as_it_is_set() -> None:
 def test_tokens_are_signed_with_the_algorithms_that_are_set() -> None:
     assert Settings.load({}, jwt_algorithms="ES256").token_algorithms == ("ES256",)
     assert Settings.load({}, jwt_secret=SECRET).token_algorithms == ("HS256",)
+
+
+@pytest.mark.setting("max_body_bytes")
+async def test_a_larger_body_than_the_limit_is_refused() -> None:
+    app = make_app(max_body_bytes=2000)
+    sizes = {1000: 200, 3000: 413}
+    assert {size: (await Client(app).post(tool_call("echo", {"text": "x" * size}))).status for size in sizes} == sizes
+
+
+@pytest.mark.setting("max_body_bytes", "max_unanswered_bytes")
+def test_messages_of_other_replicas_and_the_memory_for_bodies_fit_the_largest_body() -> None:
+    small, large = make_app(max_body_bytes=2000)._services, make_app(max_body_bytes=2**25)._services
+    for part in (lambda services: services.neighbours, lambda services: services.wires.hops):
+        assert part(small)._max_bytes < 10_000_000 < part(large)._max_bytes
+    assert large.callers._bodies.share == 2**25
+    assert make_app(max_unanswered_bytes=2**22)._services.callers._bodies.share == 2**20
+
+
+@pytest.mark.setting("replica_id")
+async def test_a_replica_has_its_name_in_legs_and_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[str] = []
+    monkeypatch.setattr(replica, "make_tracing", named.append)
+    app = make_app(__name__, redis_url=NOWHERE, replica_id="r7")
+    assert named == ["r7"]
+    assert (await Client(app).post(tool_call("name_replica"))).text == "r7"
+    monkeypatch.setattr(tracing, "Traces", lambda replica_id: replica_id)
+    assert services.make_tracing("r7", {"OTEL_TRACES_EXPORTER": "otlp"}) == "r7"
+
+
+@pytest.mark.setting("show_errors")
+async def test_a_client_sees_what_failed_where_that_is_on() -> None:
+    for shows in (True, False):
+        app = make_app(__name__, redis_url=NOWHERE, show_errors=shows)
+        failed = await Client(app).post(tool_call("break_down"))
+        assert ("out of paper" in failed.text) == shows
+
+
+@pytest.mark.setting("metrics_port")
+def test_a_replica_counts_tasks_only_if_it_has_metrics() -> None:
+    assert [make_app(metrics_port=port)._counts_tasks for port in ("off", "0")] == [False, True]
+
+
+@pytest.mark.setting("metrics_host", "metrics_port")
+@pytest.mark.parametrize("port", ["9091", "off"])
+def test_a_replica_serves_metrics_where_it_is_set(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[tuple[str, int]] = []
+
+    def start(_registry: object, host: str, number: int, _sock: object) -> Any:
+        served.append((host, number))
+        return SimpleNamespace(url="", stop=lambda: None)
+
+    monkeypatch.setattr(process_app, "start_metrics_server", start)
+    monkeypatch.setattr(process_app.gc, "freeze", lambda: None)
+    monkeypatch.setattr(
+        process_app, "make_server", lambda *_, **__: SimpleNamespace(run=lambda sockets: None, force_exit=False)
+    )
+    environ = {**SERVED, "GATEWAY_METRICS_HOST": "127.0.0.2", "GATEWAY_METRICS_PORT": port}
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        assert process_app.serve(Settings.load(environ), sock) == 0
+    assert served == ([] if port == "off" else [("127.0.0.2", 9091)])
+
+
+@pytest.mark.setting("tools")
+def test_a_replica_watches_its_tools_if_it_reloads_them() -> None:
+    app = GatewayApp(make_app()._services, reload=True)
+    assert app._reloader is not None
+    assert app._reloader._names == ("tests.integration.tools",)
+
+
+@pytest.mark.setting("peers", "replica_url")
+def test_a_replica_sends_to_its_peers_but_not_to_itself() -> None:
+    settings = Settings.load({}, peers="http://r1:8080,http://r2:8080", replica_url="http://r1:8080")
+    (peers,) = replica._carriers(settings, None, HopClient(), Telemetry())
+    assert isinstance(peers, Peers)
+    assert peers._urls == ("http://r2:8080",)
+    assert replica._carriers(Settings.load({}), None, HopClient(), Telemetry()) == []
+
+
+@pytest.mark.setting("auth", "max_connections", "max_unread_bytes")
+def test_a_server_shares_its_connections_among_callers_it_knows() -> None:
+    for settings, streams in (({"auth": "jwt", "jwt_secret": SECRET}, 5), ({}, 1000)):
+        app = make_app(max_connections=10, streams_per_principal=1000, max_unread_bytes=2**21, **settings)
+        server: Any = make_server(app._services, app)
+        assert app._services.callers._streams.limit == streams
+        assert server._rules.unread_answers._max_bytes == 2**21
+
+
+@pytest.mark.setting("auth")
+async def test_without_identity_nobody_can_list_tasks() -> None:
+    app = make_app(__name__, redis_url=NOWHERE)
+    params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    begun = await send(app, {"method": "initialize", "params": params})
+    assert "list" not in begun.result["capabilities"]["tasks"]
+
+
+@pytest.mark.setting("jwt_secret", "jwks_file", "auth")
+async def test_a_check_names_how_tokens_are_verified(tmp_path: Path) -> None:
+    assert "shared secret" in await inspect_provider(Settings.load({}, jwt_secret=SECRET))
+    file = tmp_path / "jwks.json"
+    file.write_bytes(key_set(SigningKey("one")))
+    settings = Settings.load({}, jwks_file=str(file), jwt_issuer="https://id.example")
+    assert await inspect_provider(settings) == "1 key to verify tokens with"
+    exchange = {"url": "http://127.0.0.1:9/token", "client_id": "me", "client_secret": "hunter2"}
+    given = {f"token_exchange_{name}": value for name, value in exchange.items()}
+    assert await inspect_exchange(Settings.load({}, auth="none", **given)) is None
+
+
+@pytest.mark.setting("jwt_issuer")
+async def test_a_token_of_another_issuer_is_refused() -> None:
+    settings = Settings.load({}, jwt_secret=SECRET, audience="tests", jwt_issuer="https://id.example")
+    verify = make_verifier(settings, Telemetry())
+    await verify.authenticate(f"Bearer {mint(SECRET, 'ada', 'tests', issuer='https://id.example')}")
+    with pytest.raises(HttpRefusal):
+        await verify.authenticate(f"Bearer {mint(SECRET, 'ada', 'tests', issuer='https://other.example')}")
