@@ -85,7 +85,7 @@ class Finder(ast.NodeVisitor):
 
     A reading is `settings.max_json_depth`, a member of `LegPolicy`, or a variable or attribute of the setting's name
     that is passed to a function or kept in an attribute. Text for people does not count: formatted strings and log
-    lines. Nor do assertions, which only tell the type checker what the checks at the start have established.
+    lines. Nor do assertions, which repeat for the type checker what the checks at the start have established.
 
     Args:
         path: the file.

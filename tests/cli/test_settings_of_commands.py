@@ -1,4 +1,4 @@
-"""What commands do differently because of settings."""
+"""Settings change what commands do."""
 
 from __future__ import annotations
 

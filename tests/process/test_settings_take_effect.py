@@ -1,8 +1,9 @@
-"""What an application built from settings does differently because of them."""
+"""Settings change what a replica does that is built from them."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import socket
 from pathlib import Path
@@ -34,6 +35,7 @@ from gateway.tokens.request_state import FlowLimits
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers
 from gateway.wires import assembly
+from gateway.wires.draft.task_results import TaskAnswers
 from gateway.wires.legacy.answer_delivery import ANSWER
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
@@ -65,7 +67,7 @@ SERVED = {
     "GATEWAY_AUTH": "none",
     "GATEWAY_AUDIT_LOG": "off",
 }
-NOBODY = {"principal": None, "scopes": [], "ends_at": math.inf, "key": b"", "session": b""}
+NOBODY: dict[str, Any] = {"principal": None, "scopes": [], "ends_at": math.inf, "key": b"", "session": b""}
 
 
 class Who(BaseModel):
@@ -204,7 +206,8 @@ async def test_a_tool_that_runs_too_long_fails() -> None:
 @pytest.mark.setting("answer_seconds", "state_ttl_seconds")
 @pytest.mark.parametrize("name", ["answer_seconds", "state_ttl_seconds"])
 def test_a_call_of_a_session_waits_for_its_answer_no_longer_than_it_may(name: str) -> None:
-    app = make_app(**{name: 7})
+    given: dict[str, Any] = {name: 7}
+    app = make_app(**given)
     handshake: Any = app._services.wires.dispatcher._handshake
     calls = handshake._versions[LEGACY]._calls
     assert calls._seconds_for(SimpleNamespace(journal=SimpleNamespace(deadline_ms=1e15))) == 7
@@ -271,7 +274,7 @@ async def test_tools_that_run_only_as_tasks_are_hidden_from_clients_without_task
 def test_a_call_on_the_draft_wire_waits_for_its_task_as_long_as_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
 
-    class Noting(assembly.TaskAnswers):
+    class Noting(TaskAnswers):
         def __init__(self, *parts: Any, immediate_seconds: float, **more: Any) -> None:
             given.append(immediate_seconds)
             super().__init__(*parts, immediate_seconds=immediate_seconds, **more)
@@ -426,8 +429,8 @@ async def test_a_larger_body_than_the_limit_is_refused() -> None:
 @pytest.mark.setting("max_body_bytes", "max_unanswered_bytes")
 def test_messages_of_other_replicas_and_the_memory_for_bodies_fit_the_largest_body() -> None:
     small, large = make_app(max_body_bytes=2000)._services, make_app(max_body_bytes=2**25)._services
-    for part in (lambda services: services.neighbours, lambda services: services.wires.hops):
-        assert part(small)._max_bytes < 10_000_000 < part(large)._max_bytes
+    assert small.neighbours._max_bytes < 10_000_000 < large.neighbours._max_bytes
+    assert small.wires.hops._max_bytes < 10_000_000 < large.wires.hops._max_bytes
     assert large.callers._bodies.share == 2**25
     assert make_app(max_unanswered_bytes=2**22)._services.callers._bodies.share == 2**20
 
@@ -440,7 +443,7 @@ async def test_a_replica_has_its_name_in_legs_and_traces(monkeypatch: pytest.Mon
     assert named == ["r7"]
     assert (await Client(app).post(tool_call("name_replica"))).text == "r7"
     monkeypatch.setattr(tracing, "Traces", lambda replica_id: replica_id)
-    assert services.make_tracing("r7", {"OTEL_TRACES_EXPORTER": "otlp"}) == "r7"
+    assert str(services.make_tracing("r7", {"OTEL_TRACES_EXPORTER": "otlp"})) == "r7"
 
 
 @pytest.mark.setting("show_errors")
@@ -466,7 +469,7 @@ def test_a_replica_serves_metrics_where_it_is_set(port: str, monkeypatch: pytest
         return SimpleNamespace(url="", stop=lambda: None)
 
     monkeypatch.setattr(process_app, "start_metrics_server", start)
-    monkeypatch.setattr(process_app.gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     monkeypatch.setattr(
         process_app, "make_server", lambda *_, **__: SimpleNamespace(run=lambda sockets: None, force_exit=False)
     )
@@ -516,9 +519,9 @@ async def test_a_check_names_how_tokens_are_verified(tmp_path: Path) -> None:
     file.write_bytes(key_set(SigningKey("one")))
     settings = Settings.load({}, jwks_file=str(file), jwt_issuer="https://id.example")
     assert await inspect_provider(settings) == "1 key to verify tokens with"
-    exchange = {"url": "http://127.0.0.1:9/token", "client_id": "me", "client_secret": "hunter2"}
-    given = {f"token_exchange_{name}": value for name, value in exchange.items()}
-    assert await inspect_exchange(Settings.load({}, auth="none", **given)) is None
+    client = {"URL": "http://127.0.0.1:9/token", "CLIENT_ID": "me", "CLIENT_SECRET": "hunter2"}
+    given = {f"GATEWAY_TOKEN_EXCHANGE_{name}": value for name, value in client.items()}
+    assert await inspect_exchange(Settings.load(given, auth="none")) is None
 
 
 @pytest.mark.setting("jwt_issuer")

@@ -1,15 +1,17 @@
-"""What a worker does differently because of its settings; only its loop and its connections are replaced."""
+"""Settings change what a worker does. Only its loop and its connections are replaced."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 
 from gateway.process.exit import Ending
 from gateway.settings.model import Settings
@@ -117,7 +119,7 @@ def test_a_worker_serves_its_upstreams(tmp_path: Path) -> None:
 def test_a_worker_has_its_name_in_legs_and_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "make_tracing", lambda replica_id: replica_id)
     made = built(GATEWAY_REPLICA_ID="w7")
-    assert (made.host.replica_id, made.tracing) == ("w7", "w7")
+    assert (made.host.replica_id, str(made.tracing)) == ("w7", "w7")
 
 
 @pytest.mark.setting("metrics_host", "metrics_port", "worker_concurrency")
@@ -134,8 +136,8 @@ def test_a_worker_serves_metrics_where_it_is_set(port: str, monkeypatch: pytest.
         return True
 
     monkeypatch.setattr(process, "start_metrics_server", start)
-    monkeypatch.setattr(process.uvloop, "run", run)
-    monkeypatch.setattr(process.gc, "freeze", lambda: None)
+    monkeypatch.setattr(uvloop, "run", run)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     environ = {"GATEWAY_METRICS_HOST": "127.0.0.2", "GATEWAY_METRICS_PORT": port, "GATEWAY_WORKER_CONCURRENCY": "7"}
     assert process.run(Settings.load({**ENVIRON, **environ})) == 0
     assert served == ([] if port == "off" else [(7, "127.0.0.2", 9091)])
