@@ -93,7 +93,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         yield host
 
 
-@pytest.mark.setting("body_seconds")
 def test_a_body_that_stops_does_not_keep_its_connection(tmp_path: Path) -> None:
     with Host(tmp_path, GATEWAY_BODY_SECONDS="1") as host:
         head = f"POST /tools/mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n{CALL}\r\ncontent-length: 100\r\n\r\n"

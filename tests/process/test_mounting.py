@@ -15,6 +15,7 @@ from starlette.routing import Mount
 
 import gateway
 from gateway.errors import ConfigurationError
+from gateway.process import mounted
 from gateway.process.app import create_app, running_apps
 from gateway.process.mounted import _below
 from gateway.settings.model import Settings
@@ -252,6 +253,22 @@ def test_the_gateway_ignores_other_pages_of_its_host() -> None:
     app.get("/tools/readyz")(page)
     app.get("/tools/metrics")(page)
     mount(app, health=False)
+
+
+@pytest.mark.setting("body_seconds")
+async def test_a_body_has_the_time_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    class Noting(mounted.TimedBody):
+        def __init__(self, receive: Any, send: Any, seconds: float) -> None:
+            given.append(seconds)
+            super().__init__(receive, send, seconds)
+
+    monkeypatch.setattr(mounted, "TimedBody", Noting)
+    app = mount(FastAPI(), body_seconds=7)
+    async with started(app):
+        assert (await post(app, ECHO)).text == "hello"
+    assert given == [7]
 
 
 @pytest.mark.parametrize("name", ["environ", "metrics_port", "named", "problems"])
