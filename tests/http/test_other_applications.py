@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -278,8 +279,10 @@ def test_what_is_in_flight_is_cut_off_when_the_drain_time_is_over(make_app: Make
     with serving(make_app(gate), drain_seconds=0.1) as running, running.connect() as client:
         client.sendall(GET % b"/held")
         wait_until(lambda: gate.reached)
+        began = time.monotonic()
         running.stop()
         assert not running.join()
+        assert time.monotonic() - began < 10
         assert b"held" not in read_all(client)
 
 

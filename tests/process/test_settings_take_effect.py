@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import math
 import socket
@@ -258,7 +259,7 @@ def test_a_shed_leg_has_an_empty_list_of_questions_where_clients_need_one(given:
     assert ("inputRequests" in result) == given
 
 
-@pytest.mark.setting("hide_task_tools")
+@pytest.mark.setting("hide_task_tools", "redis_url")
 async def test_tools_that_run_only_as_tasks_are_hidden_from_clients_without_tasks() -> None:
     for hides in (True, False):
         app = make_app(__name__, redis_url=NOWHERE, hide_task_tools=hides)
@@ -350,11 +351,14 @@ async def test_the_task_store_is_used_as_it_is_set() -> None:
 
 @pytest.mark.setting("audit_log", "audit_log_required", "log_format", "replica_id")
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_the_audit_log_is_written_as_it_is_set(form: str, tmp_path: Path) -> None:
+def test_the_audit_log_is_written_as_it_is_set(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "audit"
     environ = {"GATEWAY_AUDIT_LOG": str(file), "GATEWAY_AUDIT_LOG_REQUIRED": "on", "GATEWAY_LOG_FORMAT": form}
     opened = services.make_audit_log(Settings.load({**environ, "GATEWAY_REPLICA_ID": "r7"}))
     assert opened.log._is_writable is not None
+    assert isinstance(opened.close, functools.partial)
+    assert opened.close.args[0].keeps
     opened.log.refused(InProgress(), None)
     opened.close()
     line = file.read_text()
@@ -362,6 +366,8 @@ def test_the_audit_log_is_written_as_it_is_set(form: str, tmp_path: Path) -> Non
     assert "r7" in line or form == "text"
     nothing = services.make_audit_log(Settings.load({"GATEWAY_AUDIT_LOG": "off"}))
     nothing.log.refused(InProgress(), None)
+    nothing.close()
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.setting("allowed_hosts", "allowed_origins", "replica_url", "peers")

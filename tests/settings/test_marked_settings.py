@@ -9,6 +9,7 @@ import pytest
 from gateway.settings.model import Settings
 from scripts.compiled import TOP
 from scripts.disconnected import readings
+from scripts.disconnected.__main__ import mistakes
 
 TESTS = Path(__file__).parent.parent
 FIELDS = ("max_bytes", "strict", "log_level")
@@ -41,8 +42,25 @@ def test_every_setting_has_a_marked_test() -> None:
     assert readings.marks(TESTS).keys() == set(Settings.model_fields)
 
 
-def test_some_code_reads_every_setting() -> None:
-    assert {reading.field for reading in readings.all_readings(TOP)} == set(Settings.model_fields)
+def test_code_reads_every_setting_and_no_exception_is_outdated() -> None:
+    fields = list(Settings.model_fields)
+    assert list(mistakes(fields, readings.all_readings(TOP), fields)) == []
+
+
+def test_a_setting_that_nothing_reads_or_tests_is_a_mistake() -> None:
+    everywhere = [each for each in readings.all_readings(TOP) if each.field != "peers"]
+    assert list(mistakes(["auth", "peers", "pears"], everywhere, ["peers"])) == [
+        "no test is marked with auth",
+        "no code reads peers",
+        "pears is not a setting",
+    ]
+
+
+def test_marks_are_found_on_functions_and_parameters(tmp_path: Path) -> None:
+    file = tmp_path / "test_toy.py"
+    mark = "pytest.mark." + "setting"
+    file.write_text(f"@{mark}('a', 'b')\ndef test_one(): ...\n\nCASES = [pytest.param(1, marks={mark}('c'))]\n")
+    assert readings.marks(tmp_path) == dict.fromkeys("abc", {file})
 
 
 def test_the_places_where_settings_are_read_and_passed_on_are_found() -> None:

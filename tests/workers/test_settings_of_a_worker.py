@@ -18,6 +18,7 @@ from gateway.settings.model import Settings
 from gateway_workers import __main__ as command
 from gateway_workers import process, services
 from gateway_workers.metrics import WorkerTelemetry
+from gateway_workers.worker import Worker
 from loadtest.cluster import new_key
 
 TOOLS = "tests.workers.tools"
@@ -96,6 +97,25 @@ async def test_a_worker_runs_as_it_is_set(noted: Noted) -> None:
     )
     assert (noted.concurrency, noted.lease_seconds, noted.drains) == (7, 8, [9, 9])
     assert (noted.work.policy.strict_asks, noted.work.failures._shows_errors) == (True, True)
+
+
+@pytest.mark.setting("drain_seconds")
+async def test_a_leaving_worker_gives_its_tasks_the_time_to_drain_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    async def drain(_worker: object, seconds: float) -> bool:
+        given.append(seconds)
+        return True
+
+    async def nothing() -> None: ...
+
+    queue = SimpleNamespace(partitions=0, leave=nothing)
+    work: Any = SimpleNamespace(tools={}, queue=queue)
+    heart: Any = None
+    monkeypatch.setattr(Worker, "_drain", drain)
+    monkeypatch.setattr(Worker, "_listen", lambda _worker: nothing())
+    assert await Worker(work, heart, 1).run(7)
+    assert given == [7]
 
 
 @pytest.mark.setting("tools")
