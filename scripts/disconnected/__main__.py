@@ -42,6 +42,7 @@ def main() -> int:
         problems += [f"{each.test} fails while every setting has its effect" for each in tests if not each.passed]
         by_field = {field: tests_of(field, tests) for field in chosen}
         tried = [each for each in readings if by_field[each.field]]
+        problems += [f"pytest finds no test that is marked with {field}" for field in chosen if not by_field[field]]
         unnoticed = try_all(copies, tried, by_field)
     for problem in problems:
         print(problem)
@@ -81,14 +82,13 @@ def tests_of(field: str, tests: Iterable[Marked]) -> list[str]:
 
 def try_all(copies: list[Copy], readings: list[Reading], tests: Mapping[str, list[str]]) -> int:
     """Disconnect readings in all copies at once, print what notices each, and return how many nothing notices."""
-    waiting: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    for reading in readings:
-        waiting.put(reading)
+    waiting: queue.SimpleQueue[Reading | None] = queue.SimpleQueue()
+    for each in (*readings, *(None for _ in copies)):
+        waiting.put(each)
 
     def run(copy: Copy) -> int:
         unnoticed = 0
-        while not waiting.empty():
-            reading = waiting.get()
+        for reading in iter(waiting.get, None):
             noticed_by = copy.noticed_by(reading, tests[reading.field])
             unnoticed += noticed_by is None
             result = noticed_by or f"SURVIVED  {reading.text}"

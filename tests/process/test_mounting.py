@@ -19,6 +19,7 @@ from gateway.process import mounted
 from gateway.process.app import create_app, running_apps
 from gateway.process.mounted import _below
 from gateway.settings.model import Settings
+from gateway.web.body_time import TimedBody
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, raw_headers
 from tests.identity import ISSUER
@@ -259,7 +260,7 @@ def test_the_gateway_ignores_other_pages_of_its_host() -> None:
 async def test_a_body_has_the_time_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
 
-    class Noting(mounted.TimedBody):
+    class Noting(TimedBody):
         def __init__(self, receive: Any, send: Any, seconds: float) -> None:
             given.append(seconds)
             super().__init__(receive, send, seconds)

@@ -60,7 +60,7 @@ def test_marks_are_found_on_functions_and_parameters(tmp_path: Path) -> None:
     file = tmp_path / "test_toy.py"
     mark = "pytest.mark." + "setting"
     file.write_text(f"@{mark}('a', 'b')\ndef test_one(): ...\n\nCASES = [pytest.param(1, marks={mark}('c'))]\n")
-    assert readings.marks(tmp_path) == dict.fromkeys("abc", {file})
+    assert readings.marks(tmp_path) == {name: {file} for name in "abc"}
 
 
 def test_the_places_where_settings_are_read_and_passed_on_are_found() -> None:
