@@ -53,7 +53,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test quick check compiled conformance proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
+.PHONY: help run demo test quick check disconnected compiled conformance proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ check: $(STAMP) $(TYPING_STAMP) $(TESTED) ## Check format, lint, types, imports,
 	@$(RUN) pytest -n 2 -q $(TYPES)
 	@$(RUN) scripts.prose
 	@$(RUN) coverage report
+
+disconnected: $(STAMP) ## Check that a test fails for each setting without its effect (SETTINGS="peers auth")
+	@SETTINGS="$(SETTINGS)" $(RUN) scripts.disconnected
 
 compiled: $(STAMP) ## Update build/compiled, a compiled copy (make -C build/compiled chaos)
 	@$(need_compiler)

@@ -185,9 +185,6 @@ class AuditedLeg:
 class Format:
     """The form in which lines are written."""
 
-    def __init__(self, replica_id: str) -> None:
-        self._replica_id = replica_id
-
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """Return the line for an event."""
         raise NotImplementedError
@@ -201,10 +198,14 @@ class Format:
 
 
 class Json(Format):
-    """JSON lines in ASCII, because some readers also take U+0085 and U+2028 for line breaks."""
+    """JSON lines in ASCII, because some readers also take U+0085 and U+2028 for line breaks.
+
+    Args:
+        replica_id: the id that every line contains.
+    """
 
     def __init__(self, replica_id: str) -> None:
-        super().__init__(replica_id)
+        self._replica_id = replica_id
         self._leg = f'"level":"{LEVEL}","message":"{MESSAGES["leg"]}","replica":{_in_json(replica_id)},"audit":"leg"'
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
@@ -234,10 +235,13 @@ class Json(Format):
 
 
 class Text(Format):
-    """Lines for people: `time level message name=value …`."""
+    """Lines for people: `time level message name=value …`.
+
+    Args:
+        replica_id: the id that every line contains.
+    """
 
     def __init__(self, replica_id: str) -> None:
-        super().__init__(replica_id)
         self._replica = _quoted(replica_id)
         self._leg = f"{_LEVEL} {MESSAGES['leg']} replica={self._replica} audit=leg"
 

@@ -13,6 +13,7 @@ def metadata(**environ: str) -> ResourceMetadata | None:
     return ResourceMetadata.of(Settings.load({name: value for name, value in given.items() if value}))
 
 
+@pytest.mark.setting("public_url")
 @pytest.mark.parametrize(
     ("public_url", "resource", "url"),
     [
@@ -59,11 +60,13 @@ def test_the_resource_is_the_endpoint_and_its_metadata_is_found_under_its_path(
     assert url.endswith(tuple(told.paths - {"/.well-known/oauth-protected-resource"}))
 
 
+@pytest.mark.setting("auth", "public_url")
 def test_there_is_none_without_identity_or_without_a_public_url() -> None:
     assert metadata(GATEWAY_AUTH="none") is None
     assert metadata(GATEWAY_PUBLIC_URL="") is None
 
 
+@pytest.mark.setting("jwt_issuer", "authorization_servers")
 def test_the_issuer_is_the_authorization_server_unless_others_are_named() -> None:
     def servers(**environ: str) -> object:
         told = metadata(**environ)

@@ -366,6 +366,7 @@ def watcher_of(verify: TokenVerifier) -> FileWatcher[Any]:
     return verify._keys._watcher
 
 
+@pytest.mark.setting("jwks_file")
 async def test_a_file_of_keys_is_read_at_the_start_and_when_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
     path.write_bytes(key_set(OLD))
@@ -396,6 +397,7 @@ async def test_a_file_that_breaks_leaves_the_keys_as_they_are(tmp_path: Path, ca
     assert "topsecret" not in caplog.text
 
 
+@pytest.mark.setting("jwks_file")
 def test_a_file_that_is_missing_or_broken_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
     with pytest.raises(ConfigurationError, match=r"GATEWAY_JWKS_FILE: .* cannot be read: No such file"):
@@ -405,6 +407,7 @@ def test_a_file_that_is_missing_or_broken_stops_the_start(tmp_path: Path) -> Non
         file_verifier(path)
 
 
+@pytest.mark.setting("jwks_url", "jwt_issuer")
 async def test_the_settings_choose_where_keys_come_from(provider: IdentityProvider) -> None:
     settings = Settings.load(
         {"GATEWAY_JWKS_URL": provider.url, "GATEWAY_JWT_ISSUER": ISSUER, "GATEWAY_AUDIENCE": AUDIENCE}

@@ -122,6 +122,7 @@ def test_a_token_for_several_audiences_counts_if_ours_is_one() -> None:
 RESOURCE = "https://here.example/mcp"
 
 
+@pytest.mark.setting("jwt_secret", "audience", "public_url")
 @pytest.mark.parametrize("audience", [AUDIENCE, RESOURCE, [RESOURCE], ["there", RESOURCE], [AUDIENCE, RESOURCE]])
 def test_a_token_may_be_for_the_deployment_or_for_the_url_that_clients_ask_for(audience: object) -> None:
     environ = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_AUDIENCE": AUDIENCE, "GATEWAY_PUBLIC_URL": "https://here.example"}
@@ -131,6 +132,7 @@ def test_a_token_may_be_for_the_deployment_or_for_the_url_that_clients_ask_for(a
     refused(f"Bearer {signed(aud='there')}", either)
 
 
+@pytest.mark.setting("jwt_audience")
 def test_where_an_audience_of_tokens_is_set_no_other_one_counts() -> None:
     environ = {
         "GATEWAY_JWT_SECRET": SECRET,
@@ -351,6 +353,7 @@ def test_without_identity_everybody_is_the_anonymous_caller(header: str | None) 
     assert caller.scopes == frozenset()
 
 
+@pytest.mark.setting("auth", "jwt_secret", "jwt_issuer")
 def test_the_settings_choose_the_verifier() -> None:
     environ = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_AUDIENCE": AUDIENCE, "GATEWAY_JWT_ISSUER": "i"}
     verify = make_verifier(Settings.load(environ), Telemetry(), clock=lambda: NOW)

@@ -30,6 +30,7 @@ async def test_a_result_under_the_limit_is_sent(app: GatewayApp, name: str) -> N
     assert not answer.result.get("isError", False)
 
 
+@pytest.mark.setting("max_result_bytes")
 @pytest.mark.parametrize(
     "name", ["never_converted", "never_converted_block", "never_converted_behind_blocks", "never_written"]
 )
@@ -38,6 +39,7 @@ async def test_what_is_too_large_is_not_converted(app: GatewayApp, name: str) ->
     assert answer.text.endswith(TOLD)
 
 
+@pytest.mark.setting("max_result_bytes")
 @pytest.mark.parametrize("name", TOOLS)
 async def test_a_result_over_the_limit_is_an_error_that_both_sides_understand(
     app: GatewayApp, name: str, caplog: pytest.LogCaptureFixture
@@ -52,6 +54,7 @@ async def test_a_result_over_the_limit_is_an_error_that_both_sides_understand(
     assert record.__dict__["reason"] == answer.text
 
 
+@pytest.mark.setting("max_result_bytes")
 async def test_a_question_over_the_limit_ends_its_call(app: GatewayApp) -> None:
     asked = await Client(app).post(tool_call("asked", {"size": LIMIT // 8}))
     assert asked.result["resultType"] == "input_required"
@@ -60,6 +63,7 @@ async def test_a_question_over_the_limit_ends_its_call(app: GatewayApp) -> None:
     assert answer.text == f"The question{TOLD}"
 
 
+@pytest.mark.setting("max_result_bytes")
 async def test_prompts_and_resources_get_an_error_without_internals(app: GatewayApp) -> None:
     for message in (
         request("prompts/get", {"name": "large", "arguments": {"size": str(2 * LIMIT)}}),

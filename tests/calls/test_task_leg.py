@@ -251,6 +251,7 @@ async def test_a_journal_that_nobody_can_read_ends_the_task(host: AsyncioHost) -
         assert done.error["code"] == -32603
 
 
+@pytest.mark.setting("strict_asks")
 @pytest.mark.parametrize("strict", [True, False])
 async def test_declared_questions_are_checked_if_asked_for(host: AsyncioHost, strict: bool) -> None:
     @tool(task="required", asks={})
@@ -315,6 +316,7 @@ async def test_an_authors_mistake_is_shown_only_if_asked_for(
     assert files == [(__file__, "save"), (__file__, "write"), (__file__, "save")]
 
 
+@pytest.mark.setting("show_errors")
 async def test_a_mistake_without_a_line_of_the_authors_is_shown_with_the_tools_place(host: AsyncioHost) -> None:
     @tool(task="required")
     async def odd() -> Any:

@@ -74,6 +74,7 @@ def states(findings: Mapping[str, Finding]) -> dict[str, str]:
     return {subject: finding.state for subject, finding in findings.items() if finding.state != "ok"}
 
 
+@pytest.mark.setting("tools", "seal_keys", "auth")
 def test_a_good_configuration_is_described_by_subject() -> None:
     report = examine("gateway.demo.machines", GOOD)
     assert report.exit_code == 0
@@ -86,6 +87,7 @@ def test_a_good_configuration_is_described_by_subject() -> None:
     assert KEY not in report.as_text() + report.as_json()
 
 
+@pytest.mark.setting("tools", "seal_keys", "redis_url")
 def test_every_subjects_problems_are_reported_together() -> None:
     findings = found(
         {
@@ -129,6 +131,7 @@ def test_a_wrong_value_causes_no_complaint_about_its_default() -> None:
     assert [len(findings[subject].wrong) for subject in ("store", "identity provider")] == [1, 1]
 
 
+@pytest.mark.setting("tools")
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -160,6 +163,7 @@ def test_problems_of_tools_are_found_without_serving(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.setting("redis_url", "audience", "task_partitions")
 def test_a_store_that_fits_is_named_and_not_changed(store: RedisServer) -> None:
     with redis.Redis.from_url(url_of(store)) as client:
         before = sorted(client.keys())
@@ -169,6 +173,7 @@ def test_a_store_that_fits_is_named_and_not_changed(store: RedisServer) -> None:
     assert other["store"].notes[0].startswith("Redis 7")
 
 
+@pytest.mark.setting("redis_url", "audience", "task_partitions")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -237,6 +242,7 @@ def with_provider(provider: IdentityProvider, **changes: str) -> Finding:
     return found({**GOOD, **given, **changes})["identity provider"]
 
 
+@pytest.mark.setting("jwks_url", "jwt_issuer", "auth")
 def test_a_provider_with_keys_of_use_is_well_and_one_without_is_wrong() -> None:
     with IdentityProvider(SigningKey("a")) as provider:
         assert with_provider(provider).notes == ["1 key to verify tokens with"]
@@ -246,6 +252,7 @@ def test_a_provider_with_keys_of_use_is_well_and_one_without_is_wrong() -> None:
         assert with_provider(provider).wrong[0].startswith("GATEWAY_JWKS_URL: not a JWK Set")
 
 
+@pytest.mark.setting("jwt_issuer")
 def test_a_provider_that_issues_under_another_name_is_wrong() -> None:
     with IdentityProvider(SigningKey("a")) as provider:
         base = provider.url.rpartition("/")[0]
@@ -270,6 +277,7 @@ def with_endpoint(endpoint: TokenEndpoint, **changes: str) -> Finding:
     return found({**GOOD, **given, **changes})["identity provider"]
 
 
+@pytest.mark.setting("token_exchange_url", "token_exchange_client_id", "token_exchange_client_secret")
 def test_a_token_endpoint_is_asked_without_a_token() -> None:
     with TokenEndpoint() as endpoint:
         assert with_endpoint(endpoint).notes[1:] == ["tokens can be exchanged"]
@@ -319,6 +327,7 @@ def test_a_tool_name_that_some_clients_refuse_is_noted(tmp_path: Path, monkeypat
     assert finding.notes[::2] == ["2 tools", "some clients refuse the tool name a.b: use 1 to 64 of A-Z a-z 0-9 _ -"]
 
 
+@pytest.mark.setting("trusted_proxies")
 @pytest.mark.parametrize("wide", ["10.0.0.0/8", "10.0.0.0/23", "fd00::/63", "0.0.0.0/0"])
 def test_a_network_of_more_than_balancers_is_named(wide: str) -> None:
     report = examine(None, {**GOOD, "GATEWAY_TRUSTED_PROXIES": f"192.0.2.7,{wide}"})
@@ -332,6 +341,7 @@ def test_a_network_of_balancers_is_not() -> None:
     assert found({**GOOD, "GATEWAY_TRUSTED_PROXIES": "192.0.2.7,10.0.0.0/24,fd00::/64,::1"})["settings"].warnings == []
 
 
+@pytest.mark.setting("replica_url", "peers", "audience", "seal_keys")
 def test_the_urls_of_replicas_are_asked_whether_a_replica_of_this_deployment_is_there(tmp_path: Path) -> None:
     with Fleet(tmp_path, {"GATEWAY_SEAL_KEYS": KEY, "GATEWAY_AUDIENCE": "tests"}, names=("r1",)) as fleet:
         url, gone = fleet.replicas[0].url, f"http://127.0.0.1:{free_port()}"

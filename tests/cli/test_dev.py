@@ -312,6 +312,7 @@ def test_replicas_notify_each_other_of_changes_without_a_task_store(storeless: D
 DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nfrom gateway.demo import *\n"
 
 
+@pytest.mark.setting("drain_seconds")
 def test_a_replica_that_does_not_stop_is_killed_after_the_drain_time(start: Callable[..., Dev], tmp_path: Path) -> None:
     (tmp_path / "deaf.py").write_text(DEAF)
     dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="deaf", GATEWAY_DRAIN_SECONDS="0")

@@ -129,6 +129,7 @@ def problems_in(stderr: str) -> list[str]:
     return [re.split("[:;]", line)[0] for line in lines]
 
 
+@pytest.mark.setting("tools", "audit_log", "redis_url", "jwks_file")
 def test_serve_reports_all_that_is_wrong_in_one_start_and_what_a_misspelt_setting_stands_for() -> None:
     settings = {**ALL_WRONG, "GATEWAY_LEG_SECOND": "3"}
     with listen("127.0.0.1", 0) as taken:
@@ -178,6 +179,7 @@ def test_a_short_command_reports_all_that_is_wrong(
     assert problems_in(capsys.readouterr().err) == wrong
 
 
+@pytest.mark.setting("seal_keys")
 def test_serve_with_a_bad_key_says_so_without_showing_it() -> None:
     result = gateway("serve", "--port", "0", settings={**SERVING, "GATEWAY_SEAL_KEYS": "hunter2"})
     assert_one_clear_line(result, "GATEWAY_SEAL_KEYS", "gateway keys new")
@@ -204,6 +206,7 @@ def test_serve_on_a_taken_metrics_port_says_so_in_one_line() -> None:
         assert_one_clear_line(result, f"port {port} is already in use", "--metrics-port")
 
 
+@pytest.mark.setting("metrics_host", "metrics_port")
 @pytest.mark.parametrize(
     ("option", "setting", "host"),
     [([], "", "127.0.0.1"), ([], "127.0.0.3", "127.0.0.3"), (["127.0.0.4"], "127.0.0.3", "127.0.0.4")],
@@ -220,6 +223,7 @@ def test_metrics_are_served_on_loopback_unless_an_address_is_named(option: list[
             assert response.read().startswith(b"# HELP")
 
 
+@pytest.mark.setting("auth")
 def test_serve_without_identity_on_an_open_address_is_refused() -> None:
     result = gateway("serve", "--host", "0.0.0.0", "--port", "0", settings={**SERVING, "GATEWAY_AUTH": "none"})
     assert_one_clear_line(result, "GATEWAY_AUTH=none", "127.0.0.1")
@@ -308,6 +312,7 @@ def test_keys_new_loads_neither_the_web_framework_nor_the_settings() -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.setting("jwt_secret", "jwt_audience", "jwt_issuer")
 def test_token_prints_one_that_a_replica_with_the_same_secret_accepts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,6 +335,7 @@ def claims_of(token: str) -> dict[str, Any]:
     return claims
 
 
+@pytest.mark.setting("jwt_issuer")
 def test_a_token_carries_the_issuer_and_the_claims_that_are_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -366,6 +372,7 @@ def test_a_claim_that_has_an_option_or_no_value_is_refused(
     assert words in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.setting("seal_keys")
 def test_keys_show_prints_the_ids_that_the_metric_shows_and_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -390,6 +397,7 @@ def test_token_without_a_secret_or_an_audience_says_what_to_set(name: str) -> No
     assert_one_clear_line(gateway("token", "--sub", "ada", settings={**SERVING, name: ""}), name)
 
 
+@pytest.mark.setting("tools")
 def test_tools_lists_name_version_and_the_first_line_of_the_description() -> None:
     result = gateway("tools", settings={"GATEWAY_TOOLS": "gateway.demo"})
     assert result.returncode == 0
@@ -581,6 +589,7 @@ def test_the_options_of_a_worker_are_in_its_help() -> None:
         assert option in result.stdout
 
 
+@pytest.mark.setting("tools")
 @pytest.mark.parametrize(
     ("options", "reason"), [("task='required'", "runs only as a task"), ("single_use=True", "is single-use")]
 )

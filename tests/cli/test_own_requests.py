@@ -28,10 +28,12 @@ def lines(tools: str | None, file: str | None) -> list[str]:
     return found
 
 
+@pytest.mark.setting("tools")
 def test_without_a_file_of_upstreams_everything_is_our_own() -> None:
     assert lines(TOOLS, None) == ["*"]
 
 
+@pytest.mark.setting("tools", "upstreams")
 def test_with_upstreams_it_names_what_is_our_own_and_asks_none_of_them(tmp_path: Path) -> None:
     file = upstreams(tmp_path, up={"url": "http://127.0.0.1:9/mcp"})
     assert lines(TOOLS, file) == [*OWN, "resources/read under own://items/"]

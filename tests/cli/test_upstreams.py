@@ -56,6 +56,7 @@ def terminal(tmp_path: Path, upstream: Recording) -> Terminal:
     return Terminal(tmp_path, bugs={"url": upstream.url})
 
 
+@pytest.mark.setting("upstreams")
 def test_the_list_names_what_is_served_and_why_something_is_not(tmp_path: Path, upstream: Recording) -> None:
     only = {"tools": {"allow": ["echo"]}, "prompts": {"allow": []}, "resources": {"allow": []}}
     bugs = {"url": upstream.url, "gateway": only}
@@ -78,11 +79,13 @@ def test_the_list_names_what_is_served_and_why_something_is_not(tmp_path: Path, 
     assert {recorded.method for recorded in upstream.calls}.isdisjoint({"tools/call"})
 
 
+@pytest.mark.setting("upstreams")
 def test_the_list_needs_a_file() -> None:
     with pytest.raises(ConfigurationError, match="GATEWAY_UPSTREAMS: not set"):
         show(Settings.load({}), as_json=False)
 
 
+@pytest.mark.setting("upstreams")
 def test_pinned_tools_are_served_until_they_change(tmp_path: Path, upstream: Recording) -> None:
     refusing = {"url": upstream.url, "gateway": {"pin": "refuse", "tools": {"allow": ["echo", "act"]}}}
     upstream.prompts = {"greet": {}}
@@ -117,6 +120,7 @@ def test_lists_of_callers_cannot_be_read_without_one(tmp_path: Path, upstream: R
     assert terminal.said == ["bugs: its lists depend on the caller, and this command has no token of one"]
 
 
+@pytest.mark.setting("upstreams")
 def test_a_test_without_a_tool_lists_them(terminal: Terminal) -> None:
     assert terminal.call("bugs") == 0
     assert terminal.said[:2] == ["bugs answers; its tools:", "  echo text=…"]
@@ -193,6 +197,7 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments: tuple[str, ...], w
         terminal.call(*arguments)
 
 
+@pytest.mark.setting("upstreams")
 def test_an_entry_that_is_not_served_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="time: not served: the gateway does not run commands yet"):
         Terminal(tmp_path, time={"command": "uvx"}).call("time")

@@ -23,6 +23,7 @@ def write(folder: Path, entry: dict[str, Any]) -> str:
     return str(path)
 
 
+@pytest.mark.setting("upstreams")
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("dev", "--port", "0"), ("worker",), ("tools",)])
 def test_a_mistake_in_the_file_is_one_line(command: tuple[str, ...], tmp_path: Path) -> None:
     write(tmp_path, {"url": URL, "gateway": {"pinn": "off"}})
@@ -65,6 +66,7 @@ def test_the_list_names_upstreams_without_secrets(
     assert (time["kind"], time["name"]) == ("upstream", "time")
 
 
+@pytest.mark.setting("upstreams", "auth")
 def test_a_check_reports_mistakes_and_warns_of_one_credential_for_all(tmp_path: Path) -> None:
     environ = {"GATEWAY_SEAL_KEYS": "1f" * 32, "GATEWAY_AUDIENCE": "here", "GATEWAY_JWT_SECRET": "s" * 32}
     path = write(tmp_path, {"url": URL, "headers": {"X-Token": "${TOKEN}"}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -272,13 +273,16 @@ def test_a_stream_that_the_application_ends_at_shutdown_is_complete(make_app: Ma
         assert running.join()
 
 
+@pytest.mark.setting("drain_seconds")
 @applications
 def test_what_is_in_flight_is_cut_off_when_the_drain_time_is_over(make_app: MakeApp, gate: Gate) -> None:
     with serving(make_app(gate), drain_seconds=0.1) as running, running.connect() as client:
         client.sendall(GET % b"/held")
         wait_until(lambda: gate.reached)
+        began = time.monotonic()
         running.stop()
         assert not running.join()
+        assert time.monotonic() - began < 10
         assert b"held" not in read_all(client)
 
 

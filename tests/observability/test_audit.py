@@ -52,6 +52,7 @@ def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_cal
     ]
 
 
+@pytest.mark.setting("replica_id")
 @pytest.mark.parametrize(
     ("as_json", "told"),
     [(True, b',"upstream":"bugs","upstream_ms":8.000,"flow"'), (False, b" upstream=bugs upstream_ms=8.000 flow=")],
@@ -75,6 +76,7 @@ def test_the_line_for_a_leg_of_a_relay_names_the_other_server_and_its_time(as_js
     assert b"upstream" not in own
 
 
+@pytest.mark.setting("replica_id")
 @pytest.mark.parametrize("as_json", [True, False])
 def test_audit_lines_have_the_form_of_log_lines(as_json: bool) -> None:
     audit, lines = make(as_json=as_json)

@@ -53,6 +53,7 @@ def test_nothing_that_is_logged_can_forge_a_line_for_people() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
+@pytest.mark.setting("replica_id")
 @pytest.mark.usefixtures("kept_logging")
 def test_a_line_for_machines_is_one_json_object_with_the_exception_as_a_field() -> None:
     stream = configured("json")
@@ -115,6 +116,7 @@ def test_only_what_is_important_enough_is_logged() -> None:
     assert "loud" in stream.getvalue()
 
 
+@pytest.mark.setting("replica_id")
 @pytest.mark.usefixtures("kept_logging")
 def test_uvicorns_messages_come_in_our_form_and_its_access_log_not_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     own = io.StringIO()

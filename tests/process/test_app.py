@@ -5,12 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from gateway.http.limits import Limits
 from gateway.process.app import _connection_limits
 from gateway.settings.model import Settings
 from loadtest.cluster import clean_environment, new_key
 
 
+@pytest.mark.setting(
+    "max_connections",
+    "max_header_bytes",
+    "max_headers",
+    "max_body_bytes",
+    "head_seconds",
+    "body_seconds",
+    "unread_seconds",
+    "max_unread_bytes",
+)
 def test_every_limit_on_connections_comes_from_its_setting() -> None:
     settings = Settings.load(
         {

@@ -15,9 +15,11 @@ from starlette.routing import Mount
 
 import gateway
 from gateway.errors import ConfigurationError
+from gateway.process import mounted
 from gateway.process.app import create_app, running_apps
 from gateway.process.mounted import _below
 from gateway.settings.model import Settings
+from gateway.web.body_time import TimedBody
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, raw_headers
 from tests.identity import ISSUER
@@ -177,6 +179,7 @@ async def test_without_a_public_url_the_host_gets_no_metadata() -> None:
     assert [route for route in app.routes if "well-known" in getattr(route, "path", "")] == []
 
 
+@pytest.mark.setting("replica_url", "public_url")
 @pytest.mark.parametrize("setting", ["public_url", "replica_url"])
 def test_a_url_without_the_path_is_reported(setting: str, caplog: pytest.LogCaptureFixture) -> None:
     mount(FastAPI(), **{**PUBLIC, setting: "https://example.com"})
@@ -253,12 +256,29 @@ def test_the_gateway_ignores_other_pages_of_its_host() -> None:
     mount(app, health=False)
 
 
+@pytest.mark.setting("body_seconds")
+async def test_a_body_has_the_time_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    class Noting(TimedBody):
+        def __init__(self, receive: Any, send: Any, seconds: float) -> None:
+            given.append(seconds)
+            super().__init__(receive, send, seconds)
+
+    monkeypatch.setattr(mounted, "TimedBody", Noting)
+    app = mount(FastAPI(), body_seconds=7)
+    async with started(app):
+        assert (await post(app, ECHO)).text == "hello"
+    assert given == [7]
+
+
 @pytest.mark.parametrize("name", ["environ", "metrics_port", "named", "problems"])
 def test_an_argument_that_is_not_a_setting_of_a_mounted_gateway_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'{name}' is not a setting of a mounted gateway"):
         mount(FastAPI(), **{name: "9091"})
 
 
+@pytest.mark.setting("replica_id")
 async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None:
     for given, count in (({}, 2), ({"replica_id": "r7"}, 1)):
         app, seen = mount(FastAPI(), **given), set()
@@ -269,6 +289,7 @@ async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None
         assert len(seen) == count
 
 
+@pytest.mark.setting("replica_url", "peers")
 @pytest.mark.parametrize(
     ("prefix", "given", "used"),
     [
@@ -321,6 +342,7 @@ async def test_a_tool_module_that_is_wrong_stops_the_start() -> None:
             pass
 
 
+@pytest.mark.setting("auth")
 @pytest.mark.parametrize(
     ("server", "status"),
     [

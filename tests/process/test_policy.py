@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.calls.policy import LegPolicy
 from gateway.process.services import leg_policy
 from gateway.settings.model import Settings
 
 
+@pytest.mark.setting("strict_asks", "show_errors", "max_answers", "max_result_bytes")
 def test_each_setting_of_legs_reaches_the_policy() -> None:
     environ = {
         "GATEWAY_STRICT_ASKS": "on",

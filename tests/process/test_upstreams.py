@@ -57,6 +57,7 @@ def names(services: Services) -> list[str]:
     return list(services.wires.dispatcher.registry.tools)
 
 
+@pytest.mark.setting("upstreams")
 async def test_a_replica_serves_the_upstreams_of_its_file_in_that_order(tmp_path: Path) -> None:
     with Recording(["echo", "act"]) as one, Recording(["echo"]) as two:
         file = written(tmp_path / "upstreams.json", one=entry(one.url), two=entry(two.url))
@@ -118,6 +119,7 @@ async def looked(watcher: UpstreamWatcher) -> None:
         await watcher.look()
 
 
+@pytest.mark.setting("upstreams", "redis_url")
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -134,6 +136,7 @@ def test_a_replica_does_not_start_with_upstreams_that_it_cannot_serve(
         build(settings_of(file))
 
 
+@pytest.mark.setting("upstreams")
 async def test_a_worker_needs_no_settings_of_replicas(tmp_path: Path) -> None:
     exchanging = entry("http://127.0.0.1:9/mcp", credentials={"kind": "token_exchange", "audience": "one"})
     settings = settings_of(written(tmp_path / "upstreams.json", one=exchanging))

@@ -49,6 +49,7 @@ def test_scopes_are_named_once_each_in_one_order() -> None:
     }
 
 
+@pytest.mark.setting("login_scopes")
 def test_a_client_without_a_good_token_learns_what_it_needs_to_log_in() -> None:
     challenges = Challenges(login_scopes=["write", "read", "write"])
     assert parameters(challenges.no_token())["scope"] == "read write"

@@ -85,6 +85,7 @@ def echo(app: GatewayApp, user: str, size: int, **options: Any) -> Any:
     return send(app, tool_call("echo", {"text": "hello"}), size, user, **options)
 
 
+@pytest.mark.setting("max_unanswered_bytes")
 @pytest.mark.parametrize("declared", [True, False], ids=["length", "chunked"])
 async def test_a_caller_over_its_share_is_refused_and_nobody_else(app: GatewayApp, declared: bool) -> None:
     held = [hold(app, "greedy", LARGEST, declared=declared, chunks=4) for _ in range(2)]

@@ -418,11 +418,13 @@ async def test_a_request_holds_no_place_while_keys_are_fetched_and_needs_one_aft
             assert load.in_flight == 0
 
 
+@pytest.mark.setting("replica_id", "replica_header")
 async def test_the_name_of_the_replica_is_sent_unless_it_is_off() -> None:
     assert (await Client(make_app(replica_id="left")).post(ECHO)).headers["x-gateway-replica"] == "left"
     assert "x-gateway-replica" not in (await Client(make_app(replica_header=False)).post(ECHO)).headers
 
 
+@pytest.mark.setting("connection_close")
 async def test_each_answer_closes_its_connection_if_so_set() -> None:
     app = make_app(connection_close=True)
     assert (await Client(app).post(ECHO)).headers["connection"] == "close"
@@ -487,6 +489,7 @@ class Full:
         assert (await self._held).text == "released"
 
 
+@pytest.mark.setting("max_inflight")
 async def test_a_full_replica_refuses_without_reading_anything(tmp_path: Path) -> None:
     async with Full(tmp_path) as app:
         client = Client(app)
@@ -529,6 +532,7 @@ async def test_a_method_in_the_headers_alone_opens_no_back_door(tmp_path: Path) 
         assert answer.error == (400, -32020)
 
 
+@pytest.mark.setting("allowed_origins")
 async def test_a_web_page_can_read_that_the_replica_is_full(tmp_path: Path) -> None:
     async with Full(tmp_path, allowed_origins=("https://app.example.com",)) as app:
         answer = await Client(app).post(ECHO, origin="https://app.example.com")

@@ -114,6 +114,7 @@ async def test_what_no_replica_would_send_is_not_even_read(headers: Any) -> None
     assert refusals(app) == {HopReason.MALFORMED: 1}
 
 
+@pytest.mark.setting("replica_url", "allowed_hosts")
 async def test_a_replica_is_called_by_the_name_in_its_url_whatever_hosts_it_serves() -> None:
     app = make(allowed_hosts=("mcp.example.com",))
     for host, status in {b"127.0.0.1:8080": 200, b"mcp.example.com": 200, b"other.example.com": 404}.items():
@@ -121,6 +122,7 @@ async def test_a_replica_is_called_by_the_name_in_its_url_whatever_hosts_it_serv
         assert (await post(app, message, headers=((b"host", host), TYPE))).status == status
 
 
+@pytest.mark.setting("max_body_bytes")
 async def test_a_message_that_is_too_long_is_not_read_to_its_end() -> None:
     app = make(max_body_bytes=1000)
     client = Client(app)
@@ -130,6 +132,7 @@ async def test_a_message_that_is_too_long_is_not_read_to_its_end() -> None:
     assert refusals(app) == {HopReason.TOO_LARGE: 1}
 
 
+@pytest.mark.setting("max_body_bytes")
 async def test_the_largest_body_that_a_client_may_send_fits_into_a_message() -> None:
     app = make(max_body_bytes=100_000)
     message = message_for(request_for(app), size=100_000 - 40)

@@ -68,6 +68,7 @@ async def test_there_is_no_metadata_without_identity_or_public_url(path: str, se
     assert (await get(path, **settings)).status == 404
 
 
+@pytest.mark.setting("public_url")
 async def test_a_401_says_where_the_metadata_is() -> None:
     answer = await Client(make_app(**PUBLIC)).post(tool_call("echo", {"text": "x"}))
     assert answer.status == 401

@@ -56,6 +56,7 @@ async def name_next(app: GatewayApp, number: int, state: str) -> Answer:
 REFUSED = (400, -32602)
 
 
+@pytest.mark.setting("state_ttl_seconds")
 async def test_a_state_expires_after_its_time_to_live(app: GatewayApp, clock: Clock) -> None:
     state = (await call(app, "greet")).state
     clock.now += TTL - 0.01
@@ -64,6 +65,7 @@ async def test_a_state_expires_after_its_time_to_live(app: GatewayApp, clock: Cl
     assert (await call(app, "greet", requestState=state, inputResponses=accept(name="Ada"))).error == REFUSED
 
 
+@pytest.mark.setting("flow_max_seconds")
 async def test_each_leg_gives_the_user_the_whole_time_again_until_the_flow_is_over(
     app: GatewayApp, clock: Clock
 ) -> None:

@@ -181,6 +181,7 @@ async def test_discovery_and_the_handshake_declare_what_upstreams_may_have_and_j
     assert "instructions" not in await listed(app_with(part("two")), "server/discover")
 
 
+@pytest.mark.setting("server_instructions")
 async def test_upstreams_instructions_follow_the_deployments_own() -> None:
     app = make_app(__name__, server_instructions="Be kind.")
     app._services.wires.arrange([part("one", instructions="Ask first.")])

@@ -129,6 +129,7 @@ async def test_a_client_that_requests_the_scopes_of_a_challenge_keeps_what_it_ha
     assert (await ask(app, "tools/call", told, name="guarded_tool")).status == 200
 
 
+@pytest.mark.setting("login_scopes")
 async def test_where_operators_say_what_to_begin_with_challenges_and_metadata_do_so_too() -> None:
     settings = {"auth": "jwt", "jwt_secret": SECRET, "public_url": "https://mcp.example.com"}
     app = make_app(__name__, login_scopes=("files:read",), **settings)
@@ -169,6 +170,7 @@ def test_operators_are_warned_when_tokens_that_clients_ask_for_do_not_count(
     assert [vars(record)["resource"] for record in told] == ["https://mcp.example.com/mcp"] * is_told
 
 
+@pytest.mark.setting("auth")
 async def test_without_identity_nothing_is_withheld() -> None:
     app = make_app(__name__)
     answer = await Client(app).post(request("tools/call", {"name": "guarded_tool"}))

@@ -25,6 +25,7 @@ def file_of(**values: Any) -> UpstreamFile:
     return UpstreamFile((Definition("bugs", "bugs", "http", URL, **values),))
 
 
+@pytest.mark.setting("token_exchange_url", "auth")
 def test_exchanged_tokens_need_the_deployments_client() -> None:
     found = file_of(credentials=EXCHANGE)
     [line] = setting_problems(found, Settings.load({}), "up.json")
@@ -35,6 +36,7 @@ def test_exchanged_tokens_need_the_deployments_client() -> None:
     assert list(setting_problems(file_of(), Settings.load({}), "up.json")) == []
 
 
+@pytest.mark.setting("auth")
 @pytest.mark.parametrize(
     ("values", "auth", "warned"),
     [

@@ -34,6 +34,7 @@ async def get(path: str, headers: RawHeaders = (HOST,), method: str = "GET", **s
     return await Client(app).send([b""], headers, method=method, path=path)
 
 
+@pytest.mark.setting("playground")
 async def test_the_page_is_served_at_the_root() -> None:
     answer = await get("/")
     assert answer.status == 200
@@ -41,6 +42,7 @@ async def test_the_page_is_served_at_the_root() -> None:
     assert b"playground/app.js" in answer.body
 
 
+@pytest.mark.setting("playground")
 @pytest.mark.parametrize("path", ["/", "/playground/app.js", "/playground/config"])
 async def test_nothing_is_served_unless_the_setting_is_on(path: str) -> None:
     answer = await get(path, playground="off")
@@ -48,6 +50,7 @@ async def test_nothing_is_served_unless_the_setting_is_on(path: str) -> None:
     assert "content-security-policy" not in answer.headers
 
 
+@pytest.mark.setting("playground")
 @pytest.mark.parametrize("path", ["/", "/playground/app.js", "/playground/config", "/nowhere"])
 @pytest.mark.parametrize("headers", [(HOST,), (REBOUND,), (HOST, ELSEWHERE)])
 async def test_every_response_has_the_headers_refusals_included(path: str, headers: RawHeaders) -> None:
@@ -70,6 +73,7 @@ async def test_a_page_that_may_call_the_gateway_reads_nothing_of_the_playground(
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
+@pytest.mark.setting("connection_close")
 async def test_each_response_closes_its_connection_where_a_balancer_needs_that() -> None:
     assert (await get("/", connection_close="on")).headers["connection"] == "close"
     assert "connection" not in (await get("/")).headers
@@ -91,6 +95,7 @@ async def test_the_page_can_only_be_read(method: str) -> None:
     assert (await get("/", method=method)).status == 405
 
 
+@pytest.mark.setting("playground", "auth")
 async def test_the_configuration_says_how_to_reach_the_gateway() -> None:
     config = msgspec.json.decode((await get("/playground/config")).body)
     assert config["auth"] == "none"

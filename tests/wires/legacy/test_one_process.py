@@ -124,6 +124,7 @@ async def test_who_has_its_answer_waits_for_a_place_if_there_is_room_to_wait(
     assert load.in_flight == 0
 
 
+@pytest.mark.setting("max_result_bytes")
 async def test_a_question_over_the_limit_of_a_result_ends_its_call() -> None:
     limit = 65536
     session = await Session(make_app("tests.calls.large_tools", max_result_bytes=limit)).begin()
