@@ -144,7 +144,7 @@ class Cycle:
         self._expects_continue = expects_continue
         self._on_complete: Callable[[], None] | None = on_complete
         self._is_head: bool = scope["method"] == "HEAD"
-        self._body: bytes = b""
+        self._body: bytes | bytearray = b""
         self._news = False
         self._wake: asyncio.Event | None = None
         self._chunked = False
@@ -187,7 +187,12 @@ class Cycle:
         """Take a part of the body."""
         if self.response_complete:
             return
-        self._body = self._body + part if self._body else part
+        if not self._body:
+            self._body = part
+        else:  # tiny chunks arrive by the thousand: adding each of them to bytes would copy the body as often
+            if not isinstance(self._body, bytearray):
+                self._body = bytearray(self._body)
+            self._body += part
         if len(self._body) > MAX_UNREAD_BYTES:
             self._flow.pause_reading()
         self._wake_up()
@@ -220,7 +225,7 @@ class Cycle:
             await self._news_of_client()
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
-        body, self._body = self._body, b""
+        body, self._body = bytes(self._body), b""
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def _news_of_client(self) -> None:
@@ -317,7 +322,7 @@ class Cycle:
         if self.more_body or self.disconnected:
             return None
         self._flow.resume_reading()
-        body, self._body = self._body, b""
+        body, self._body = bytes(self._body), b""
         return body
 
     def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
