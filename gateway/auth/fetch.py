@@ -47,8 +47,8 @@ class Fetched:
 async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
     """Return a 200 response. Redirects are not followed.
 
-    The proxy comes from the environment (`HTTPS_PROXY`); there is none for this machine. `seconds` limits the whole
-    fetch, however slowly the server sends. If there is no such response in time, this raises `FetchFailed`.
+    The proxy comes from the environment (`HTTPS_PROXY`); there is none for this machine. `seconds` is for the whole
+    fetch, even if the server sends slowly. Without such a response in time, this raises `FetchFailed`.
     """
     return await _exchange(_Request(url, HEADERS, None, frozenset({200})), seconds, max_bytes)
 
