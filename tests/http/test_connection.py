@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
+from time import thread_time
 from typing import Any
 
 import msgspec
@@ -191,6 +192,21 @@ async def feed_more(connection: Connection, transport: Transport, *chunks: bytes
 @pytest.fixture
 def server() -> Server:
     return Server()
+
+
+async def test_a_body_in_tiny_chunks_costs_no_more_for_each_byte_if_it_is_large() -> None:
+    async def seconds(count: int) -> float:
+        server = Server(limits=replace(LIMITS, max_message_bytes=10_000_000))
+        connection, transport = server.connect()
+        began = thread_time()
+        connection.data_received(CHUNKED + b"1\r\nx\r\n" * count)
+        spent = thread_time() - began
+        await feed_more(connection, transport, b"0\r\n\r\n")
+        assert [len(body) for _, body in server.served] == [count]
+        return spent
+
+    small = min([await seconds(20_000) for _ in range(3)])
+    assert await seconds(16 * 20_000) < 5 * 16 * small
 
 
 async def test_requests_pass_one_after_the_other_however_they_are_cut(server: Server) -> None:

@@ -216,7 +216,9 @@ def _clean_resource(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
 
 
 def _readable(exposed: str) -> str:
-    """Return a URI or template if clients can send it back."""
+    """Return a URI or template if clients can send it back, and their users see all of it."""
+    if clean_line(exposed) != exposed:
+        raise _Unusable("has a URI with characters that nobody sees")
     if len(exposed) > MAX_URI_CHARACTERS:
         raise _Unusable(f"has a URI of {len(exposed)} characters with its prefix; the limit is {MAX_URI_CHARACTERS}")
     return exposed

@@ -13,6 +13,7 @@ from mcp_types import Prompt, Resource, ResourceTemplate, Tool
 
 from gateway.protocol.upstream.cleaning import clean_line, clean_text, clipped
 from gateway.protocol.upstream.entries import (
+    IDENTITY,
     MAX_DESCRIPTION_BYTES,
     MAX_ENTRY_DEPTH,
     MAX_NAME_LENGTH,
@@ -280,6 +281,26 @@ def test_an_entry_may_nest_to_a_limit() -> None:
 )
 def test_an_entry_that_cannot_be_served_says_why(kind: Kind, raw: Any, why: str) -> None:
     assert reason(kind, raw) == why
+
+
+@pytest.mark.parametrize(
+    "unseen", ["\U000e0050\U000e0041\U000e0059", "\u202e", "\u200b", "\x1b[2J", "\n", "\t", "\x9b"]
+)
+@pytest.mark.parametrize("prefix", ["docs", ""])
+@pytest.mark.parametrize(("kind", "around"), [("templates", ("file:///{id", "}")), ("templates", ("{", "}")),
+                                              ("templates", ("file:///", "{id}")), ("resources", ("file:///a", "b")),
+                                              ("resources", ("ui://a/", ""))])  # fmt: skip
+def test_nothing_unseen_stands_in_a_uri_or_in_an_expression_of_a_template(
+    kind: Kind, around: tuple[str, str], prefix: str, unseen: str
+) -> None:
+    """Where the prefix makes another URI of it, the characters are percent-encoded. Elsewhere the entry is dropped."""
+    entry = clean_entry(kind, prefix, {**RAW[kind], IDENTITY[kind]: unseen.join(around)})
+    if isinstance(entry, Dropped):
+        assert entry.reason == "has a URI with characters that nobody sees"
+        assert (prefix, "{" in around[0]) != ("docs", False)
+    else:
+        assert clean_line(entry.exposed) == entry.exposed == entry.entry[IDENTITY[kind]]
+        assert (prefix, "{" in around[0]) == ("docs", False)
 
 
 def test_a_dropped_entry_is_named_in_a_short_printable_text() -> None:
