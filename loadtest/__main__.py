@@ -61,9 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(command=_report)
     sizing = commands.add_parser(
         "size",
-        help="measure what `gateway size` assumes of a replica, or compare its simulation with real ones",
-        description="Measure what `gateway size` assumes of one replica, or compare its simulation with real ones. "
-        "To size a deployment, run `gateway size`.",
+        help="measure what `gateway size` assumes of a replica",
+        description="Measure what `gateway size` assumes of one replica. To size a deployment, run `gateway size`.",
     )
     add_options(sizing)
     sizing.set_defaults(command=lambda given: perform_size(given, REPORTS))

@@ -43,7 +43,7 @@ UNMEASURED = (
     *("cli/test_dev_stopping.py", "conformance", "demo", "deploy", "docs", "fuzz", "http/test_draining_server.py"),
     *("integration", "loadtest", "observability/tracing", "process/test_embedding.py", "process/test_loading.py"),
     *("process/test_reload.py", "process/test_same_bytes.py", "proposals", "protocol/test_sse.py", "proxies"),
-    *("releases", "repository", "security", "sizing/test_outlook.py", "sizing/test_simulation.py", "soak"),
+    *("releases", "repository", "security", "soak"),
     *("storage/test_deleting.py", "storage/test_lifecycle.py", "storage/test_pages.py"),
     *("storage/test_random_histories.py", "storage/test_totals.py", "under_load", "wires/draft", "wires/legacy"),
     *("wires/released", "wires/test_catalogue.py", "workers"),

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from gateway.sizing.costs import MEASURED, Costs
 from gateway.sizing.model import PREFIXES_REMEMBERED, Demand, Deployment, Group, LostZone, Policy, size
-from gateway.sizing.outlook import MOST_SIMULATED, Outlook, outlooks
 
 _DEMAND: Final = {
     "users": "how many users are active at once",
@@ -134,7 +133,6 @@ def describe(deployment: Deployment, costs: Costs) -> Iterator[str]:
     if deployment.lost_zone:
         yield "\nIf a zone is lost at that moment"
         yield from _lost_zone(deployment, deployment.lost_zone)
-    yield from _simulated(outlooks(deployment))
     yield f"\nCosts were measured on: {costs.measured_on}"
 
 
@@ -180,20 +178,6 @@ def _lost_zone(deployment: Deployment, lost: LostZone) -> Iterator[str]:
         yield _row("tasks", f"{lost.tasks_repeated:,.0f} resume elsewhere after {lost.silence_seconds:.0f} seconds")
 
 
-def _simulated(situations: list[Outlook]) -> Iterator[str]:
-    """Yield how replicas would perform under a steady load, and the time over which that was counted."""
-    settling = max(outlook.settling_seconds for outlook in situations)
-    yield f"\nSimulation of up to {MOST_SIMULATED} replicas, after {_seconds(settling)} of steady load"
-    for outlook in situations:
-        result = outlook.result
-        median, slow = (_milliseconds(result.percentile(share)) for share in (0.5, 0.99))
-        yield _row(
-            f"{outlook.utilization:.0%} busy",
-            f"{outlook.situation}: legs take {median} (median), {slow} (99th percentile);"
-            f" {result.refused_share:.1%} refused within {_seconds(outlook.counted_seconds)}",
-        )
-
-
 def _row(name: str, text: str) -> str:
     return f"  {name:16} {text}"
 
@@ -208,14 +192,6 @@ def _group(group: Group) -> str:
 
 def _count(number: int, one: str, several: str) -> str:
     return f"{number:,} {one if number == 1 else several}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:,.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.1f} ms"
 
 
 def _amount(number: float) -> str:

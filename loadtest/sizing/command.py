@@ -1,4 +1,4 @@
-"""`python -m loadtest size`: measure what `gateway size` assumes, or compare its simulation with real replicas."""
+"""`python -m loadtest size`: measure what `gateway size` assumes of one replica."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from loadtest.sizing.check import SECONDS as CHECK_SECONDS
-from loadtest.sizing.check import compare_all
 from loadtest.sizing.measure import measure_costs
 
 MEASURE_SECONDS: Final = 10.0
-EXIT_FITS, EXIT_DIFFERS = 0, 1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose what to measure, and for how long."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--measure", action="store_true", help="measure the costs of legs and tasks on this machine")
-    what.add_argument("--check", action="store_true", help="compare the simulation with real replicas")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="with --measure: the file to write the costs to")
+    """Add the options that choose where the result goes, and how long to measure."""
+    parser.add_argument("--measure", action="store_true", required=True, help="measure legs and tasks on this machine")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write the costs to")
     parser.add_argument(
         "--seconds",
         type=_seconds,
+        default=MEASURE_SECONDS,
         metavar="S",
-        help=f"time for each kind of leg (default: {MEASURE_SECONDS:g}) or for each load that is compared"
-        f" (default: {CHECK_SECONDS:g})",
+        help=f"time for each kind of leg (default: {MEASURE_SECONDS:g})",
     )
 
 
 def perform(given: argparse.Namespace, reports: Path) -> int:
-    """Measure or compare, and return the exit code.
+    """Measure, and return the exit code.
 
     Args:
         given: the options.
@@ -41,20 +36,11 @@ def perform(given: argparse.Namespace, reports: Path) -> int:
         ClusterError: replicas do not start, or do not answer as they should.
     """
     directory = reports / f"size-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    if given.check:
-        comparisons = compare_all(directory, given.seconds or CHECK_SECONDS, _tell)
-        fits = all(comparison.passed for comparison in comparisons)
-        print(f"\nThe simulation {'agrees' if fits else 'does not agree'} with the measurement.")
-        return EXIT_FITS if fits else EXIT_DIFFERS
-    costs = measure_costs(directory, given.seconds or MEASURE_SECONDS, _tell)
+    costs = measure_costs(directory, given.seconds, lambda text: print(text, flush=True))
     path = given.out or directory / "costs.json"
     costs.save(path)
     print(f"\nTo use these costs: gateway size --costs {path}")
-    return EXIT_FITS
-
-
-def _tell(text: str) -> None:
-    print(text, flush=True)
+    return 0
 
 
 def _seconds(text: str) -> float:

@@ -1,23 +1,19 @@
-"""Measures a replica: the cost of a leg, and its behaviour when calls arrive at any time.
+"""Measures what legs and tasks cost a replica, a worker and Redis.
 
-Costs are CPU time of the replica's process, as the system reports it. Other programs and the load itself hardly change
-them, and the speed of calls does not matter. Behaviour is measured with the demo tool that
-waits for half a second, so the number of places decides, not the cores.
+Costs are CPU time of their processes, as the system reports it. Other programs and the load itself hardly change them,
+and the speed of calls does not matter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import math
 import os
 import platform
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -214,16 +210,7 @@ def cpu_seconds(pid: int) -> float:
     Raises:
         ClusterError: this system does not report it.
     """
-    return sum(_scheduled(f"{pid}/task/{thread}")[0] for thread in _threads(pid))
-
-
-def runnable_seconds(pid: int) -> float:
-    """Return how long a process's main thread has run or waited for a core so far.
-
-    Raises:
-        ClusterError: this system does not report it.
-    """
-    return sum(_scheduled(str(pid)))
+    return sum(_scheduled(f"{pid}/task/{thread}") for thread in _threads(pid))
 
 
 def _threads(pid: int) -> list[int]:
@@ -233,13 +220,13 @@ def _threads(pid: int) -> list[int]:
         raise ClusterError(f"the threads of a process cannot be listed, which needs Linux: {error}") from None
 
 
-def _scheduled(process: str) -> tuple[float, float]:
-    """Return for how many seconds a process or thread has run, and for how many it has waited for a core."""
+def _scheduled(process: str) -> float:
+    """Return for how many seconds a process or thread has run."""
     try:
-        had, waited, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="utf-8").split()
+        ran, _, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="utf-8").split()
     except OSError as error:
         raise ClusterError(f"CPU time cannot be read, which needs Linux: {error}") from None
-    return int(had) / 1e9, int(waited) / 1e9
+    return int(ran) / 1e9
 
 
 @contextlib.contextmanager
@@ -257,71 +244,3 @@ def cores_apart(pids: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, cores)
-
-
-@dataclass(frozen=True)
-class Observed:
-    """The callers' view of a load.
-
-    Attributes:
-        seconds: how long each finished call took.
-        refused: how many calls were refused for good.
-    """
-
-    seconds: Sequence[float]
-    refused: int
-
-    @property
-    def refused_share(self) -> float:
-        """Share of all calls that were refused for good."""
-        ended = len(self.seconds) + self.refused
-        return self.refused / ended if ended else 0.0
-
-    @property
-    def mean_seconds(self) -> float:
-        """How long a finished call took on average; NaN if there is none."""
-        return statistics.fmean(self.seconds) if self.seconds else math.nan
-
-
-def call_at(url: str, request: Request, arrivals: Sequence[float]) -> Observed:
-    """Call at the given times, whether or not earlier calls have ended, and wait until all have ended.
-
-    Args:
-        url: the MCP endpoint.
-        request: a call that takes one leg.
-        arrivals: the times, in seconds from now.
-
-    Raises:
-        ClusterError: an answer is neither a result nor a refusal.
-    """
-    finished: list[float] = []
-    answers: list[Answer] = []
-    idle: list[Caller] = []
-    begin = time.monotonic()
-
-    def call() -> None:
-        try:
-            caller = idle.pop()
-        except IndexError:
-            caller = Caller(url)
-        began = time.monotonic()
-        answer = caller.ask(request)
-        answers.append(answer)
-        if answer.outcome != "refused":
-            finished.append(time.monotonic() - began)
-        idle.append(caller)
-
-    threads = []
-    for planned in arrivals:
-        time.sleep(max(0.0, begin + planned - time.monotonic()))
-        thread = threading.Thread(target=call)
-        thread.start()
-        threads.append(thread)
-    for thread in threads:
-        thread.join()
-    for caller in idle:
-        caller.close()
-    for answer in answers:
-        if answer.outcome not in ("completed", "refused"):
-            raise ClusterError(f"a call was answered with {answer.outcome}: {answer.reason}")
-    return Observed(finished, len(answers) - len(finished))
