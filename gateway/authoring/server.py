@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import msgspec
@@ -81,9 +82,6 @@ def server(
         AuthoringError: a value is not valid, the call is not at the top level, or the module has another one.
     """
     frame = sys._getframe(2)  # noqa: SLF001 - the module that calls, through `_only_options`
-    place = place_of_code(frame.f_code, frame.f_lineno)
-    if frame.f_code.co_name != "<module>":
-        raise AuthoringError("call server(…) at the top level of a tool module")
     lines = {"name": name, "title": title, "version": version}
     fields: dict[str, Any] = {option: _line(option, text) for option, text in lines.items() if text is not None}
     if instructions is not None:
@@ -92,9 +90,16 @@ def server(
         fields["website_url"] = checked_url("website_url", website_url, WEB, _WHERE)
     if icons is not None:
         fields["icons"] = tuple(listed_icons(icons, _WHERE))
-    introduction = Introduction(fields, place)
+    _introduce(frame, fields)
+
+
+def _introduce(frame: FrameType, fields: dict[str, Any]) -> None:
+    """Leave an introduction in the module that this frame runs."""
+    if frame.f_code.co_name != "<module>":
+        raise AuthoringError("call server(…) at the top level of a tool module")
+    introduction = Introduction(fields, place_of_code(frame.f_code, frame.f_lineno))
     earlier = frame.f_globals.get(_VARIABLE)
-    if earlier is not None and earlier.place != place:
+    if earlier is not None and earlier.place != introduction.place:
         raise AuthoringError(two_introductions(earlier, introduction))
     frame.f_globals[_VARIABLE] = introduction  # where the registry finds it, as it finds tools
 

@@ -32,7 +32,7 @@ from gateway.sealing import base64url
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Retention, TaskView
-from gateway.tasks.ports import NewTask, Spending, TaskStore, UseEnd
+from gateway.tasks.ports import LegUse, NewTask, Spending, TaskStore, UseEnd
 
 log = logging.getLogger(__name__)
 
@@ -143,9 +143,8 @@ class TaskCalls:
             TooManyTaskBytes: the caller's tasks use as many bytes as allowed.
             TaskStoreDown: the store does not answer.
         """
-        size, limit = 0 if result is not None else len(encode(arguments)), self._limits.max_argument_bytes
-        if size > limit:
-            raise ArgumentsTooLarge(size, limit)
+        if result is None:
+            self._check_size(arguments)
         owner = await self._store.owner(principal)
         same = b"" if repetition is None else arguments_digest(repetition.same)
         new = NewTask(
@@ -181,6 +180,11 @@ class TaskCalls:
         entropy = derived_id(journal.seed, order) if continues else self._random_bytes(TASK_ID_BYTES)
         return "t_" + base64url.encode(entropy)
 
+    def _check_size(self, arguments: Mapping[str, Any]) -> None:
+        size, limit = len(encode(arguments)), self._limits.max_argument_bytes
+        if size > limit:
+            raise ArgumentsTooLarge(size, limit)
+
     def _retention_ms(self, order: TaskOrder) -> int:
         wanted = self._limits.ttl_ms if order.retention_ms is None else order.retention_ms
         return max(1, min(wanted, self._limits.ttl_ms))
@@ -213,14 +217,23 @@ class TaskCalls:
             raise InProgress
         if spent.use is None:
             raise AlreadyUsed
+        return await self._kept(place, spent.use, leg)
+
+    async def _kept(
+        self,
+        place: tuple[str, str, int, bytes],
+        use: LegUse,
+        leg: Callable[[], Awaitable[tuple[msgspec.Raw, str]]],
+    ) -> tuple[msgspec.Raw, str]:
+        """Run a leg that uses its state, and store how it ends."""
         try:
             result, outcome = await leg()
         except NotNow as error:
             # If the call may have become a task, only the same request may be repeated: it finds that task.
-            self._store.end_use(spent.use, UseEnd.NEVER if isinstance(error, TryAgain) else UseEnd.REPEATABLE)
+            self._store.end_use(use, UseEnd.NEVER if isinstance(error, TryAgain) else UseEnd.REPEATABLE)
             raise
         except asyncio.CancelledError:
-            self._store.end_use(spent.use, UseEnd.USED)
+            self._store.end_use(use, UseEnd.USED)
             raise
         except RpcError as error:
             await self._keep(place, {"error": error_of(error)})

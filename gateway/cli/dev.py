@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -67,49 +67,49 @@ def run(
     Raises:
         ConfigurationError: settings are wrong, a tool file is missing, or the port is taken.
     """
-    given = dict(os.environ if environ is None else environ)
-    options_given = {"GATEWAY_TOOLS": tools, "GATEWAY_UPSTREAMS": upstreams}
-    given |= {name: value for name, value in options_given.items() if value is not None}
-    filled, made = fill_environment(given)
+    named = {"GATEWAY_TOOLS": tools, "GATEWAY_UPSTREAMS": upstreams}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    filled, made = fill_environment({**(os.environ if environ is None else environ), **chosen})
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
         settings = _load_settings(filled, host, console)
         if made:
             console.say(f"made for this run and shared by all replicas: {', '.join(made)}")
         listener = stack.enter_context(listen(host, port))
-        store = None if settings.redis_url is not None else _make_store(stack, console)
-        if store is not None:
-            filled["GATEWAY_REDIS_URL"] = store.url
+        store = None if settings.redis_url is not None else _make_store(filled, stack, console)
         keys = _make_key_file(filled, stack) if "a seal key" in made else None
         sockets = _make_sockets(settings.metrics_port, replicas, stack, console)
         filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in sockets)
         has_tasks = store is not None or settings.redis_url is not None
         options = ["--reload"] if reload else []
-        members = [replica.member(options) for replica in sockets]
-        members += [_worker(f"w{number}", options) for number in range(1, workers + 1)] if has_tasks else []
-
-        def make(kind: Kind, number: int) -> Member:
-            if kind == "worker":
-                return _worker(f"w{number}", options)
-            metrics = None if settings.metrics_port is None else stack.enter_context(listen(LOOPBACK, 0))
-            return _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics).member(options)
-
         fleet = Fleet(
-            {member.child.name: member for member in members},
+            _first_members(sockets, workers if has_tasks else 0, options),
             filled,
-            make,
+            _maker(options, stack, has_metrics=settings.metrics_port is not None),
             keys,
             has_releases=filled.get("GATEWAY_TOOLS") == DEMO_TOOLS,
         )
-        api = FleetApi(fleet, has_store=store is not None) if settings.playground == "dev" else None
-        front = Front(fleet if api is None else api, listener)
-        origin = _origin(host, listener)
-        page = "" if api is None else api.page_of(origin)
-        supervisor = _Supervisor(fleet, store, front, settings.drain_seconds, console, page)
-        exit_code = asyncio.run(supervisor.run(f"{origin}/mcp"))
-        if exit_code:  # nobody asked to stop, so there is time to print the reason
-            console.close(_LAST_WORDS_SECONDS)
-        return exit_code
+        return _supervise(fleet, settings, listener, console, store=store, origin=_origin(host, listener))
+
+
+def _supervise(
+    fleet: Fleet,
+    settings: Settings,
+    listener: socket.socket,
+    console: Console,
+    *,
+    store: EmbeddedStore | None,
+    origin: str,
+) -> int:
+    """Run the processes until they should stop, behind a front on the listener."""
+    api = FleetApi(fleet, has_store=store is not None) if settings.playground == "dev" else None
+    front = Front(fleet if api is None else api, listener)
+    page = "" if api is None else api.page_of(origin)
+    supervisor = _Supervisor(fleet, store, front, settings.drain_seconds, console, page)
+    exit_code = asyncio.run(supervisor.run(f"{origin}/mcp"))
+    if exit_code:  # nobody asked to stop, so there is time to print the reason
+        console.close(_LAST_WORDS_SECONDS)
+    return exit_code
 
 
 def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> Settings:
@@ -185,14 +185,16 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
     return filled, made
 
 
-def _make_store(stack: contextlib.ExitStack, console: Console) -> EmbeddedStore | None:
+def _make_store(environ: dict[str, str], stack: contextlib.ExitStack, console: Console) -> EmbeddedStore | None:
     """Prepare a task store for this run, and print which. Return None if no server is installed."""
     program = find_server()
     if program is None:
         console.say(f"tasks are off: GATEWAY_REDIS_URL is not set and no Redis server was found; {HOW_TO_GET_ONE}")
         return None
     console.say(f"using {program} to store the tasks of this run; set GATEWAY_REDIS_URL to use another store")
-    return stack.enter_context(embedded_store(program))
+    store = stack.enter_context(embedded_store(program))
+    environ["GATEWAY_REDIS_URL"] = store.url
+    return store
 
 
 def _origin(host: str, listener: socket.socket) -> str:
@@ -294,6 +296,24 @@ class _Replica:
 def _worker(name: str, more: list[str]) -> Member:
     options = ["--worker-id", name, "--metrics-port", "off"]
     return Member("worker", Child(name, [*START_GATEWAY, "worker", *options, *more]))
+
+
+def _first_members(replicas: Iterable[_Replica], workers: int, options: list[str]) -> dict[str, Member]:
+    members = [replica.member(options) for replica in replicas]
+    members += [_worker(f"w{number}", options) for number in range(1, workers + 1)]
+    return {member.child.name: member for member in members}
+
+
+def _maker(options: list[str], stack: contextlib.ExitStack, *, has_metrics: bool) -> Callable[[Kind, int], Member]:
+    """Return what makes further replicas and workers; their sockets are closed with the stack."""
+
+    def make(kind: Kind, number: int) -> Member:
+        if kind == "worker":
+            return _worker(f"w{number}", options)
+        metrics = stack.enter_context(listen(LOOPBACK, 0)) if has_metrics else None
+        return _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics).member(options)
+
+    return make
 
 
 @dataclass(slots=True)

@@ -104,6 +104,16 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 
 
+def _add_address_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help="the port to listen on; 0 picks a free one (default: %(default)s)",
+    )
+
+
 def _add_serve(commands: _Commands) -> None:
     parser = commands.add_parser(
         "serve",
@@ -114,13 +124,7 @@ def _add_serve(commands: _Commands) -> None:
         epilog="Set GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and, unless GATEWAY_AUTH=none, GATEWAY_JWT_SECRET or "
         "GATEWAY_JWKS_URL. " + _FURTHER_READING,
     )
-    parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port",
-        type=_port,
-        default=DEFAULT_PORT,
-        help="the port to listen on; 0 picks a free one (default: %(default)s)",
-    )
+    _add_address_options(parser)
     parser.add_argument(
         "--metrics-port",
         metavar="PORT",
@@ -175,13 +179,7 @@ def _add_dev(commands: _Commands) -> None:
         metavar="N",
         help="how many workers to run; 0 runs none (default: %(default)s)",
     )
-    parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port",
-        type=_port,
-        default=DEFAULT_PORT,
-        help="the port to listen on; 0 picks a free one (default: %(default)s)",
-    )
+    _add_address_options(parser)
     _add_tools_option(parser, "GATEWAY_TOOLS, or the demo tools unless there are upstreams")
     _add_upstreams_option(parser)
     parser.add_argument(

@@ -21,7 +21,7 @@ from gateway.http.asgi import AsgiApp, Receive, Scope, Send
 from gateway.http.descriptors import make_room
 from gateway.http.draining_server import DrainingServer
 from gateway.http.limits import Limits
-from gateway.observability.metrics_server import start_metrics_server
+from gateway.observability.metrics_server import MetricsServer, start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending
 from gateway.process.preflight import load_tools
@@ -90,19 +90,7 @@ class GatewayApp:
         self._counts_tasks = metrics or settings.metrics_port is not None
         self._reloader = Reloader(settings.tools, self._load_again, services.wires.reload) if reload else None
         origins = _origin_policy(settings, bound_to)
-        self._endpoint = McpEndpoint(
-            services.wires.dispatcher,
-            services.authenticator,
-            origins,
-            services.telemetry,
-            services.audit,
-            callers=services.callers,
-            admission=services.load,
-            max_body_bytes=settings.max_body_bytes,
-            replica_id=settings.replica_id if settings.replica_header else None,
-            challenges=services.challenges,
-            close_connections=settings.connection_close,
-        )
+        self._endpoint = _make_endpoint(services, origins)
         self._hop_endpoint = HopEndpoint(
             services.wires.hops.receive,
             origins,
@@ -121,6 +109,10 @@ class GatewayApp:
         )
         if settings.playground != "off":
             add_playground(self.site, self._playground())
+        self._guard(origins)
+
+    def _guard(self, origins: OriginPolicy) -> None:
+        services, settings = self._services, self._services.settings
         self.site.add_middleware(
             Guard,
             is_running=lambda: self.is_running,
@@ -283,6 +275,23 @@ class GatewayApp:
             log.info("GATEWAY_PEERS is not set, so a request can be cancelled only at the replica that runs it")
 
 
+def _make_endpoint(services: Services, origins: OriginPolicy) -> McpEndpoint:
+    settings = services.settings
+    return McpEndpoint(
+        services.wires.dispatcher,
+        services.authenticator,
+        origins,
+        services.telemetry,
+        services.audit,
+        callers=services.callers,
+        admission=services.load,
+        max_body_bytes=settings.max_body_bytes,
+        replica_id=settings.replica_id if settings.replica_header else None,
+        challenges=services.challenges,
+        close_connections=settings.connection_close,
+    )
+
+
 def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     loopback = is_loopback(bound_to)
     hosts = settings.allowed_hosts if settings.allowed_hosts or loopback else None
@@ -347,6 +356,15 @@ def make_server(
     )
 
 
+def _serve_metrics(services: Services, listener: socket.socket | None) -> MetricsServer | None:
+    settings = services.settings
+    if settings.metrics_port is None:
+        return None
+    metrics = start_metrics_server(services.telemetry.registry, settings.metrics_host, settings.metrics_port, listener)
+    log.info("metrics", extra={"url": metrics.url})
+    return metrics
+
+
 def serve(
     settings: Settings,
     sock: socket.socket,
@@ -369,12 +387,7 @@ def serve(
         services.tracing.serve_libraries()
     app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
     server = make_server(services, app, answers_checks=not inherited, on_signal=ending.signalled)
-    metrics = None
-    if settings.metrics_port is not None:
-        metrics = start_metrics_server(
-            services.telemetry.registry, settings.metrics_host, settings.metrics_port, metrics_sock
-        )
-        log.info("metrics", extra={"url": metrics.url})
+    metrics = _serve_metrics(services, metrics_sock)
     # The objects made so far live as long as the process, so the garbage collector need not examine them again.
     gc.collect()
     gc.freeze()

@@ -131,26 +131,7 @@ class RedisTaskStore:
             raise TooManyTasks(quota, _retry_after(reply[1]))
         if reply[0] == b"no room":
             raise TooManyTaskBytes(quota_bytes, _retry_after(reply[1]))
-        created_ms, expires_ms = int(reply[1]), int(reply[2])
-        done = new.result is not None
-        return TaskView(
-            task_id=new.task_id,
-            tool=new.tool,
-            phase=Phase.DONE if done else Phase.QUEUED,
-            created_ms=created_ms,
-            updated_ms=created_ms,
-            ended_ms=created_ms if done else None,
-            expires_ms=expires_ms,
-            ttl_ms=expires_ms - created_ms,
-            now_ms=created_ms,
-            generation=0,
-            form=new.form,
-            capabilities=new.capabilities,
-            scopes=new.scopes,
-            progress=rest.progress(new.journal),
-            result=new.result,
-            kept_ms=retention.ms if retention.counts_from == "ended" else None,
-        )
+        return _view_of_new(new, retention, int(reply[1]), int(reply[2]))
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.get`."""
@@ -330,6 +311,28 @@ async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
 def _text(task_id: bytes) -> str:
     """Return a stored task id. A damaged one becomes the id of no task."""
     return task_id.decode(errors="replace")
+
+
+def _view_of_new(new: NewTask, retention: Retention, created_ms: int, expires_ms: int) -> TaskView:
+    done = new.result is not None
+    return TaskView(
+        task_id=new.task_id,
+        tool=new.tool,
+        phase=Phase.DONE if done else Phase.QUEUED,
+        created_ms=created_ms,
+        updated_ms=created_ms,
+        ended_ms=created_ms if done else None,
+        expires_ms=expires_ms,
+        ttl_ms=expires_ms - created_ms,
+        now_ms=created_ms,
+        generation=0,
+        form=new.form,
+        capabilities=new.capabilities,
+        scopes=new.scopes,
+        progress=rest.progress(new.journal),
+        result=new.result,
+        kept_ms=retention.ms if retention.counts_from == "ended" else None,
+    )
 
 
 def _retry_after(milliseconds: int) -> int:

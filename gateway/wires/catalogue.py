@@ -190,11 +190,7 @@ class Catalogue:
         ttl_ms: int | None = None,
     ) -> _Page:
         """Make a page. If some callers do not see all entries, the list is private for every caller."""
-        visible = (
-            (at, place)
-            for at, place in listed.places(start)
-            if caller.grants(listed.parts[at].scopes[place]) and (has_tasks or not listed.parts[at].task_only[place])
-        )
+        visible = _seen_by(caller, listed, start, has_tasks=has_tasks)
         page = list(itertools.islice(visible, self._page_size))
         fields: dict[str, Any] = {name: [listed.parts[at].listed[place] for at, place in page]}
         following = next(visible, None)
@@ -330,6 +326,14 @@ class _List:
 
     def _visible(self) -> list[tuple[dict[str, Any], frozenset[str]]]:
         return [seen for part in self.parts for seen in zip(part.listed, part.scopes, strict=True)]
+
+
+def _seen_by(caller: Caller, listed: _List, start: _Start, *, has_tasks: bool) -> Iterator[_Start]:
+    """Yield the places of the entries that a caller sees, from the start of a page on."""
+    for at, place in listed.places(start):
+        part = listed.parts[at]
+        if caller.grants(part.scopes[place]) and (has_tasks or not part.task_only[place]):
+            yield at, place
 
 
 class _Page(msgspec.Struct, frozen=True):

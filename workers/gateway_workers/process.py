@@ -28,6 +28,7 @@ from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
+from gateway.tasks.ports import WorkQueue
 from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import WorkerTelemetry
 from gateway_workers.services import WorkerServices, build_worker
@@ -72,6 +73,38 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     return ending.stopped(0 if clean else 1, services.host.busy_threads)
 
 
+def _make_work(
+    services: WorkerServices, telemetry: WorkerTelemetry, queue: WorkQueue, registry: Callable[[], Registry]
+) -> Work:
+    policy = leg_policy(services.settings)
+    return Work(
+        tools=registry().tools,
+        find=lambda name: registry().find_tool(name),
+        queue=queue,
+        host=services.host,
+        telemetry=telemetry,
+        audit=services.audit.log,
+        failures=Failures(os.urandom, shows_errors=policy.shows_errors),
+        policy=policy,
+        tracing=services.tracing,
+    )
+
+
+async def _open(
+    services: WorkerServices, telemetry: WorkerTelemetry, queue: WorkQueue, stack: contextlib.AsyncExitStack
+) -> None:
+    """Open what tools need, and close everything with the stack, the audit log last."""
+    stack.callback(services.audit.close)
+    if services.tracing is not None:
+        stack.push_async_callback(services.tracing.close)
+    stack.callback(services.host.close)
+    stack.push_async_callback(queue.aclose)
+    await open_at_start(services.registry.lifespans, stack)
+    services.keys.show(telemetry.seal_keys)
+    for watcher in services.key_files():
+        await stack.enter_async_context(watcher.running())
+
+
 async def _work(
     services: WorkerServices, telemetry: WorkerTelemetry, ending: Ending, *, counts_tasks: bool, reload: bool
 ) -> bool:
@@ -81,18 +114,7 @@ async def _work(
     queue = services.make_queue(telemetry)
     upstreams = services.make_upstreams(telemetry)
     registry = services.registry if upstreams is None else services.registry.arranged(upstreams.parts)
-    policy = leg_policy(settings)
-    work = Work(
-        tools=registry.tools,
-        find=lambda name: registry.find_tool(name),  # noqa: PLW0108 - the registry of that moment
-        queue=queue,
-        host=services.host,
-        telemetry=telemetry,
-        audit=services.audit.log,
-        failures=Failures(os.urandom, shows_errors=policy.shows_errors),
-        policy=policy,
-        tracing=services.tracing,
-    )
+    work = _make_work(services, telemetry, queue, lambda: registry)
     heart = Heart(partial(services.make_queue, telemetry), settings.task_lease_seconds, loop)
     worker = Worker(work, heart, settings.worker_concurrency)
 
@@ -104,17 +126,9 @@ async def _work(
         return registry
 
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(services.audit.close)
-        if services.tracing is not None:
-            stack.push_async_callback(services.tracing.close)
-        stack.callback(services.host.close)
-        stack.push_async_callback(queue.aclose)
+        await _open(services, telemetry, queue, stack)
         if counts_tasks:
             await stack.enter_async_context(TaskTotals(queue.totals).running(telemetry.registry))
-        await open_at_start(services.registry.lifespans, stack)
-        services.keys.show(telemetry.seal_keys)
-        for watcher in services.key_files():
-            await stack.enter_async_context(watcher.running())
         if reload:
             reloader = Reloader(
                 settings.tools,

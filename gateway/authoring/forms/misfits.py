@@ -113,7 +113,7 @@ def _texts(content: Mapping[str, Any], fields: Mapping[str, Any]) -> list[str] |
             waiting += value
         elif isinstance(value, str | int | float):
             written = _written(value)
-            texts += [text for text in (text.strip().casefold() for text in written) if text]
+            texts += [folded for text in written if (folded := text.strip().casefold())]
             left -= sum(map(len, written)) + 1
             if left < 0:
                 return None

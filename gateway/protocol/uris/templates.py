@@ -68,7 +68,7 @@ class ForeignTemplate:
             value = None if variable is None else values.get(variable[2])
             if variable is None or value is None:
                 break
-            is_path = variable[1] in _WHOLE and variable[1] != "/" and bool(variable[1])
+            is_path = variable[1] in set(_WHOLE) - {"/"}
             if value in _DOTS or (_NOT_OF_PATHS if is_path else _NOT_OF_SEGMENTS).search(value):
                 return None
             operator = variable[1].replace("+", "")

@@ -65,6 +65,9 @@ class Subscriptions:
         self._has_missed = False
         self._is_rejected = False
         self.is_listening = False
+        self._current: _Stream | None = None
+        self._opened_at = 0.0
+        self._pause = FIRST_RETRY_SECONDS
 
     def discovered(self, discovered: Discovered) -> None:
         """Take note of what the upstream can announce."""
@@ -87,39 +90,18 @@ class Subscriptions:
 
     async def run(self) -> None:
         """Listen until cancelled."""
-        current: _Stream | None = None
-        pause = FIRST_RETRY_SECONDS
-        loop = asyncio.get_running_loop()
-        opened_at = loop.time()
         try:
             while True:
                 self._look_again.clear()
                 wanted = self._wanted()
+                current = self._current
                 if current is not None and current.task.done():
-                    self.is_listening = False
-                    self._has_missed = True
-                    if loop.time() - opened_at >= STEADY_SECONDS:
-                        pause = FIRST_RETRY_SECONDS
-                    current = None
-                    await self._rest(pause)
-                    pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+                    await self._recover()
                 elif not wanted:
-                    current = await self._replace(current, None)
-                    self.is_listening = False
+                    await self._replace(None)
                     await self._look_again.wait()
                 elif current is None or current.wanted != wanted:
-                    newer = await self._open(wanted)
-                    is_refused = newer is None
-                    if self._is_rejected and current is None:
-                        newer = await self._open_for_lists(wanted)
-                    if newer is not None:
-                        current, opened_at = await self._replace(current, newer), loop.time()
-                        self.is_listening = True
-                        self._catch_up()
-                    if is_refused:
-                        self._has_missed = self._has_missed or newer is not None  # changes of resources
-                        await self._rest(pause)
-                        pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+                    await self._listen_to(wanted)
                 else:
                     await self._news(current)
         finally:
@@ -127,6 +109,29 @@ class Subscriptions:
                 task.cancel()
             if self._streams:
                 await asyncio.wait(self._streams)
+
+    async def _recover(self) -> None:
+        """Pause after a stream has ended."""
+        self.is_listening = False
+        self._has_missed = True
+        if asyncio.get_running_loop().time() - self._opened_at >= STEADY_SECONDS:
+            self._pause = FIRST_RETRY_SECONDS
+        self._current = None
+        await self._rest()
+
+    async def _listen_to(self, wanted: dict[str, Any]) -> None:
+        """Open a stream, and end the older one if there is one. Pause if the upstream refuses it."""
+        newer = await self._open(wanted)
+        is_refused = newer is None
+        if self._is_rejected and self._current is None:
+            newer = await self._open_for_lists(wanted)
+        if newer is not None:
+            await self._replace(newer)
+            self._opened_at = asyncio.get_running_loop().time()
+            self._catch_up()
+        if is_refused:
+            self._has_missed = self._has_missed or newer is not None  # changes of resources
+            await self._rest()
 
     def _wanted(self) -> dict[str, Any]:
         """Return the filter to listen with; it is empty if there is nothing to listen for."""
@@ -155,11 +160,12 @@ class Subscriptions:
         lists = {name: value for name, value in wanted.items() if name != _RESOURCES}
         return await self._open(lists) if lists and lists != wanted else None
 
-    async def _replace(self, older: _Stream | None, newer: _Stream | None) -> _Stream | None:
+    async def _replace(self, newer: _Stream | None) -> None:
+        older, self._current = self._current, newer
         if older is not None:
             older.task.cancel()
             await asyncio.wait({older.task})
-        return newer
+        self.is_listening = newer is not None
 
     async def _receive(self, wanted: dict[str, Any], opened: asyncio.Event) -> None:
         try:
@@ -197,6 +203,7 @@ class Subscriptions:
         if self._look_again.is_set():
             await asyncio.sleep(GATHER_SECONDS)
 
-    async def _rest(self, seconds: float) -> None:
+    async def _rest(self) -> None:
         """Pause before the next attempt. Random pauses keep replicas from returning all at once."""
-        await asyncio.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_RETRY_SECONDS)
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
