@@ -19,7 +19,16 @@ from gateway.calls.failures import failed_result
 from gateway.calls.runner import Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
-from gateway.errors import CannotContinue, InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
+from gateway.errors import (
+    CannotContinue,
+    InternalError,
+    MethodNotFound,
+    NotAnswered,
+    Overloaded,
+    RejectReason,
+    TooManyBodyBytes,
+    TryAgain,
+)
 from gateway.protocol.handshake.questions import read_answer, request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import server_request
@@ -29,7 +38,14 @@ from gateway.registry.registry import Registry
 from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import RequestIds
 from gateway.wires.handshake.tasks import TTL_FORM
-from gateway.wires.legacy.pending_answers import Lapsed, Leaving, Oversized, Undelivered, WaitingCall, WaitingCalls
+from gateway.wires.legacy.pending_answers import (
+    AnswersTooLarge,
+    Lapsed,
+    Leaving,
+    Undelivered,
+    WaitingCall,
+    WaitingCalls,
+)
 from gateway.wires.methods import Incoming, Methods, RunLeg
 from gateway.wires.replies import Reply
 
@@ -161,15 +177,23 @@ class LegacyCalls:
                 for wire_key, key in keys.items():
                     address = self._addresses.of_call(call.call_id, wire_key, seconds, incoming.caller)
                     client.ask(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
-                async with asyncio.timeout(seconds):
-                    bodies = await call.answers()
-        except (Lapsed, Oversized, TimeoutError) as error:
+                bodies = await self._answers(call, seconds)
+        except (Lapsed, AnswersTooLarge, TimeoutError) as error:
             raise Unanswered(_why(error)) from None
         except (Leaving, Undelivered, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
         with contextlib.suppress(Overloaded):  # a user's answers are not discarded, however busy the replica is
             await client.enter()
         return {keys[wire_key]: self._read(body) for wire_key, body in bodies.items()}
+
+    async def _answers(self, call: WaitingCall, seconds: float) -> dict[str, bytes]:
+        """Wait for the bodies of the answers. Count an answer that ends its call because there is no room for it."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await call.answers()
+        except (AnswersTooLarge, TooManyBodyBytes):
+            self._addresses.reject(RejectReason.TOO_LARGE)
+            raise
 
     def _read(self, body: bytes) -> Answer:
         """Return the answer in a body, which was checked when it arrived."""
@@ -199,7 +223,7 @@ def _why(error: Exception) -> str:
         return "An answer reached another process of the server, which could not deliver it; call again"
     if isinstance(error, Lapsed):
         return "The access token is no longer valid for this call; call again with another token"
-    if isinstance(error, Oversized):
+    if isinstance(error, AnswersTooLarge):
         return "The answers are too large: together they have more bytes than one request may; call again"
     if isinstance(error, TimeoutError):
         return "No answer came in time; call again"

@@ -35,11 +35,11 @@ class Lapsed(Exception):
     """The authority of a waiting call has ended, for example because its token has expired."""
 
 
-class Oversized(Exception):
+class AnswersTooLarge(Exception):
     """The answers that a waiting call keeps would take more bytes together than one body may have."""
 
 
-Ending: TypeAlias = type[Leaving | Undelivered | Lapsed | Oversized | TooManyBodyBytes]
+Ending: TypeAlias = type[Leaving | Undelivered | Lapsed | AnswersTooLarge | TooManyBodyBytes]
 """Why a call waits no longer although answers are missing."""
 
 MAX_WAITING: Final = 10_000
@@ -84,7 +84,7 @@ class WaitingCall:
         Raises:
             Lapsed: the authority of the call has ended.
             Leaving: the process is about to end, and answers are missing.
-            Oversized: the answers are too large together.
+            AnswersTooLarge: the answers are too large together.
             TooManyBodyBytes: the caller has its share, which left no room for an answer.
             Undelivered: an answer was lost on its way.
         """
@@ -104,7 +104,7 @@ class WaitingCall:
         If there is no room for it, end the wait for good.
         """
         if self._bytes + len(body) > self._max_bytes:
-            self._end(self._ending or Oversized)
+            self._end(self._ending or AnswersTooLarge)
             return
         try:
             self._held.keep(weight(body))

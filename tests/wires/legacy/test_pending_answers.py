@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gateway.admission.bodies import EXTRA_BYTES, BodyBudget
 from gateway.errors import InsufficientScope, Overloaded, TooManyBodyBytes
 from gateway.protocol.strict_json import weight
-from gateway.wires.legacy.pending_answers import Lapsed, Leaving, Oversized, WaitingCall, WaitingCalls
+from gateway.wires.legacy.pending_answers import AnswersTooLarge, Lapsed, Leaving, WaitingCall, WaitingCalls
 from tests.authorities import ADA, authorities, caller, nothing
 from tests.wires.legacy.holding import room
 
@@ -295,7 +295,7 @@ async def test_a_call_whose_answers_are_too_large_together_ends(rounds: list[lis
         *before, last = rounds[-1]
         assert all(calls.deliver(BOOT, call.call_id, key, third, ADA) for key in before)
         assert calls.deliver(BOOT, call.call_id, last, third + b"  ", ADA)
-        with pytest.raises(Oversized):
+        with pytest.raises(AnswersTooLarge):
             await call.answers()
 
 
