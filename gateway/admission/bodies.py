@@ -2,7 +2,8 @@
 
 A body takes several times its size in memory, from its first byte until its request is answered. So the bytes count all
 that time: while they arrive, and while the call runs, waits for a place, or is relayed to an upstream. A body that
-takes more memory than others of its size counts as more bytes; see `strict_json.weight`.
+takes more memory than others of its size counts as more bytes; see `strict_json.weight`. The answers that a waiting
+call keeps count too.
 
 A caller may hold a quarter of the budget, and no more than it leaves free. So a few callers cannot use all of it up.
 """
@@ -93,6 +94,24 @@ class HeldBody:
             self._budget.take(self._caller, further, extra)
             self._size += further
 
+    def keep(self, size: int) -> None:
+        """Count further bytes, which came in another body of the caller. They may take as many above its share.
+
+        That body counts itself, but only until its request is answered.
+
+        Raises:
+            TooManyBodyBytes: see `BodyBudget.take`.
+        """
+        size = min(size, self._budget.share)
+        self._budget.take(self._caller, size, max(size, EXTRA_BYTES))
+        self._size += size
+
+    def clear(self) -> None:
+        """Free the bytes."""
+        if self._size:
+            self._budget.free(self._caller, self._size)
+            self._size = 0
+
     def __enter__(self) -> HeldBody:
         """Begin."""
         return self
@@ -101,5 +120,4 @@ class HeldBody:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Free the bytes."""
-        if self._size:
-            self._budget.free(self._caller, self._size)
+        self.clear()

@@ -140,7 +140,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     authenticator = make_verifier(settings, telemetry, challenges)
     authorities = Authorities(registry, time.time, authenticator.has_left)
     authenticator.on_change(authorities.review)
-    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities)
+    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities, max_bytes=settings.max_body_bytes)
     telemetry.watch_waiting(waiting)
     neighbours = Neighbours(keys, waiting.boot, max_bytes=max_message_bytes(settings.max_body_bytes))
     client = HopClient()

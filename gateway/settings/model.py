@@ -474,8 +474,8 @@ class Settings(BaseSettings):
     max_unanswered_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
         default=1 << 26,
         description=(
-            "How many bytes of unanswered request bodies one replica holds. Each caller may use a quarter. At least "
-            "four of the largest bodies fit."
+            "How many bytes of unanswered bodies and kept answers one replica holds. Each caller may use a quarter. "
+            "Four of the largest bodies always fit."
         ),
     )
     max_header_bytes: Annotated[

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Hashable, Iterator
 from typing import Final
 
+from gateway.admission.bodies import HeldBody
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight, InFlightVisit
 from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TooManyBodyBytes, TryAgain
@@ -286,7 +286,8 @@ class McpEndpoint:
         client = _Client(
             exchange,
             visit,
-            lambda: self._callers.stream(caller.principal, _client_of(scope)),
+            self._callers,
+            scope,
             caller.principal,
             goes_on=body.find(_STATE_MARK) >= 0,
             refused=arrival.refused,
@@ -344,21 +345,22 @@ class McpEndpoint:
 class _Client:
     """The other end of a request's connection; implements `gateway.wires.ports.Client`.
 
-    The visit is None if the request needs no place. `stream` counts an open stream of the caller. `goes_on` tells
-    whether the request seems to continue a call, `refused` whether there were too many requests when it arrived.
-    `forwarded_id` is the id that a trusted proxy gave it, or "".
+    The visit is None if the request needs no place. `goes_on` tells whether the request seems to continue a call,
+    `refused` whether there were too many requests when it arrived. `forwarded_id` is the id that a trusted proxy gave
+    it, or "".
 
     Attributes:
         post: sends a message before the answer; None if the client does not accept a stream.
     """
 
     __slots__ = (
+        "_callers",
         "_entered",
         "_exchange",
         "_goes_on",
         "_principal",
         "_refused",
-        "_stream",
+        "_scope",
         "_streams",
         "_visit",
         "forwarded_id",
@@ -369,7 +371,8 @@ class _Client:
         self,
         exchange: Exchange,
         visit: InFlightVisit | None,
-        stream: Callable[[], AbstractContextManager[None]],
+        callers: CallerLimits,
+        scope: Scope,
         principal: Hashable | None,
         *,
         goes_on: bool,
@@ -383,7 +386,8 @@ class _Client:
         self._visit = visit
         self._goes_on = goes_on
         self._refused = refused
-        self._stream = stream
+        self._callers = callers
+        self._scope = scope
         self._principal = principal
         self._streams = False
         self._entered = False
@@ -415,12 +419,16 @@ class _Client:
         if self._streams:
             yield
             return
-        with self._stream():
+        with self._callers.stream(self._principal, _client_of(self._scope)):
             self._streams = True
             try:
                 yield
             finally:
                 self._streams = False
+
+    def holding(self) -> HeldBody:
+        """See `gateway.wires.ports.Client.holding`."""
+        return self._callers.body(self._principal, _client_of(self._scope))
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:

@@ -258,6 +258,8 @@ class Wires:
             answer_seconds=min(self._settings.answer_seconds, self._settings.state_ttl_seconds),
             clock=self._keys.clock,
             takes_tasks=access is not None,
+            max_json_depth=self._settings.max_json_depth,
+            max_json_values=self._settings.max_json_values,
         )
         if access is None:
             return self._version(version, methods, calls, None)

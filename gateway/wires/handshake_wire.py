@@ -154,7 +154,7 @@ class HandshakeWire:
         """
         address = self._addresses.open(response.id, authority)
         if isinstance(address, CallAddress):
-            await self._deliveries.deliver(address, response, body, authority)
+            await self._deliveries.deliver(address, body, authority)
         elif address is not None:
             if self._tasks is None:
                 self._addresses.undelivered("it is for a task, and this replica has no GATEWAY_REDIS_URL; set it")

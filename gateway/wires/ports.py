@@ -22,6 +22,22 @@ class Carrier(Protocol):
         ...
 
 
+class Held(Protocol):
+    """Bytes that this replica holds for a caller. They count like those of a body, see `gateway.admission.bodies`."""
+
+    def keep(self, size: int) -> None:
+        """Count further bytes, which came in a body.
+
+        Raises:
+            TooManyBodyBytes: the caller has its share. None of them counts.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Count none of the bytes any more."""
+        ...
+
+
 class Client(Protocol):
     """The other end of a request's connection."""
 
@@ -58,6 +74,10 @@ class Client(Protocol):
 
         Entering it raises `TooManyStreams` if the caller has as many open streams as allowed.
         """
+        ...
+
+    def holding(self) -> AbstractContextManager[Held]:
+        """Count bytes of the caller while the context is open. It begins with none."""
         ...
 
     def waiting(self) -> AbstractContextManager[None]:

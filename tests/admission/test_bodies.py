@@ -39,6 +39,25 @@ def test_a_body_counts_as_it_grows_and_a_refused_part_does_not() -> None:
     assert budget.held_bytes == 0
 
 
+def test_what_is_kept_of_a_body_may_replace_it_in_a_full_share_but_not_exceed_it() -> None:
+    largest = 2 * EXTRA_BYTES
+    budget = BodyBudget(4 * largest, largest)
+    with budget.hold("ada") as call:
+        with budget.hold("ada") as body:
+            body.grow(largest)
+            call.keep(largest)
+        assert budget.held_bytes == largest
+        call.keep(EXTRA_BYTES)
+        with pytest.raises(TooManyBodyBytes):
+            call.keep(EXTRA_BYTES)
+        assert budget.held_bytes == largest + EXTRA_BYTES
+        call.clear()
+        assert budget.held_bytes == 0
+        call.keep(2 * largest)
+        assert budget.held_bytes == largest
+    assert budget.held_bytes == 0
+
+
 def test_a_few_callers_leave_room_for_the_next_one() -> None:
     budget = BodyBudget(TOTAL, LARGEST)
     bodies = []

@@ -21,7 +21,7 @@ from gateway.auth.inspection import inspect_exchange, inspect_provider
 from gateway.auth.tokens import mint
 from gateway.authoring.server import identity_of
 from gateway.calls.task_creation import TaskLimits
-from gateway.errors import HttpRefusal, InProgress
+from gateway.errors import HttpRefusal, InProgress, RpcError
 from gateway.http.callbacks import Refusal
 from gateway.observability import tracing
 from gateway.observability.metrics import Telemetry
@@ -30,7 +30,7 @@ from gateway.process import replica, services
 from gateway.process.app import GatewayApp, _origin_policy, make_server
 from gateway.protocol.headers import Headers
 from gateway.protocol.identity import Identity
-from gateway.protocol.versions import LEGACY
+from gateway.protocol.versions import BEFORE_TASKS, LEGACY
 from gateway.settings.model import Settings
 from gateway.tokens.request_state import FlowLimits
 from gateway.web.hop import HopClient
@@ -148,6 +148,22 @@ def test_an_answer_that_another_replica_forwards_keeps_to_the_limits_of_this_one
     message = {"call": b"c" * 16, "key": "key", "authority": NOBODY}
     assert take({**message, "response": small}) == {"outcome": "late"}
     assert take({**message, "response": large}) is None
+
+
+@pytest.mark.setting("max_json_depth", "max_json_values")
+@pytest.mark.parametrize("inner", ["[" * 20 + "]" * 20, str([0] * 1000)], ids=["deep", "long"])
+def test_a_call_that_waited_reads_answers_within_the_limits_of_json(inner: str) -> None:
+    body = f'{{"jsonrpc":"2.0","id":"s1.","result":{{"content":{inner}}}}}'.encode()
+    large, small = make_app(), make_app(max_json_depth=20, max_json_values=1000)
+    for version in (LEGACY, BEFORE_TASKS):
+        assert calls_of(large, version)._read(body) == {"result": {"content": msgspec.json.decode(inner)}}
+        with pytest.raises(RpcError):
+            calls_of(small, version)._read(body)
+
+
+def calls_of(app: GatewayApp, version: str) -> Any:
+    """Return what answers calls of a handshake version."""
+    return app._services.wires.dispatcher._handshake._versions[version]._calls
 
 
 @pytest.mark.setting("max_json_depth", "max_json_values")
@@ -438,6 +454,7 @@ def test_messages_of_other_replicas_and_the_memory_for_bodies_fit_the_largest_bo
     assert small.neighbours._max_bytes < 10_000_000 < large.neighbours._max_bytes
     assert small.wires.hops._max_bytes < 10_000_000 < large.wires.hops._max_bytes
     assert large.callers._bodies.share == 2**25
+    assert (small.waiting._max_bytes, large.waiting._max_bytes) == (2000, 2**25)
     assert make_app(max_unanswered_bytes=2**22)._services.callers._bodies.share == 2**20
 
 

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from gateway.calls.authority import Authority
 from gateway.errors import InsufficientScope, NotDelivered, RejectReason, RpcError
-from gateway.protocol.handshake.questions import answer_of
-from gateway.protocol.jsonrpc import Response, parse_message
-from gateway.protocol.strict_json import decode
+from gateway.protocol.handshake.questions import read_answer
 from gateway.sealing.principal import Claims, Principal
 from gateway.sealing.request_id import CallAddress
 from gateway.tokens.hop_messages import Hops, NoReply
@@ -57,17 +55,18 @@ class Deliveries:
         hops.handle(ANSWER, self._take)
         broadcasts.forward_to(UNDELIVERED, self._take_report)
 
-    async def deliver(self, address: CallAddress, response: Response, body: bytes, authority: Authority) -> None:
+    async def deliver(self, address: CallAddress, body: bytes, authority: Authority) -> None:
         """Deliver an answer. If its call has ended, or has this answer already, that is counted and ignored.
 
-        Only the address decides which replica may receive it. `authority` is that of the client that answers.
+        Only the address decides which replica may receive it. `body` is a response that has been checked, and
+        `authority` that of the client that answers.
 
         Raises:
             InsufficientScope: the call does not accept an answer with this authority.
             NotDelivered: the process where the call waits did not reply.
         """
         if address.boot == self._replica.boot:
-            self._deliver_here(address.call, address.key, response, authority)
+            self._deliver_here(address.call, address.key, body, authority)
             return
         try:
             await self._hand_over(address, body, authority)
@@ -104,27 +103,26 @@ class Deliveries:
         match message:
             case {"call": bytes(call), "key": str(key), "response": bytes(body), "authority": packed}:
                 authority = _unpacked(packed)
-                response = self._read(body)
-                if authority is not None and response is not None:
-                    return self._outcome(call, key, response, authority)
+                if authority is not None and self._is_response(body):
+                    return self._outcome(call, key, body, authority)
         return None
 
-    def _read(self, body: bytes) -> Response | None:
+    def _is_response(self, body: bytes) -> bool:
         try:
-            message = parse_message(decode(body, self._max_json_depth, self._max_json_values))
+            read_answer(body, self._max_json_depth, self._max_json_values)
         except RpcError:
-            return None
-        return message if isinstance(message, Response) else None
+            return False
+        return True
 
-    def _outcome(self, call: bytes, key: str, response: Response, authority: Authority) -> Mapping[str, Any]:
+    def _outcome(self, call: bytes, key: str, body: bytes, authority: Authority) -> Mapping[str, Any]:
         try:
-            taken = self._deliver_here(call, key, response, authority)
+            taken = self._deliver_here(call, key, body, authority)
         except InsufficientScope as refusal:
             return {"outcome": "refused", "scopes": sorted(refusal.required), "message": str(refusal)}
         return {"outcome": "taken" if taken else "late"}
 
-    def _deliver_here(self, call: bytes, key: str, response: Response, authority: Authority) -> bool:
-        taken = self._waiting.deliver(self._replica.boot, call, key, answer_of(response), authority)
+    def _deliver_here(self, call: bytes, key: str, body: bytes, authority: Authority) -> bool:
+        taken = self._waiting.deliver(self._replica.boot, call, key, body, authority)
         if not taken:
             self._addresses.reject(RejectReason.LATE)
         return taken

@@ -19,8 +19,17 @@ from gateway.calls.failures import failed_result
 from gateway.calls.runner import Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
-from gateway.errors import CannotContinue, InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
-from gateway.protocol.handshake.questions import request_params
+from gateway.errors import (
+    CannotContinue,
+    InternalError,
+    MethodNotFound,
+    NotAnswered,
+    Overloaded,
+    RejectReason,
+    TooManyBodyBytes,
+    TryAgain,
+)
+from gateway.protocol.handshake.questions import read_answer, request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import server_request
 from gateway.protocol.requests import read_tool_call
@@ -29,7 +38,14 @@ from gateway.registry.registry import Registry
 from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import RequestIds
 from gateway.wires.handshake.tasks import TTL_FORM
-from gateway.wires.legacy.pending_answers import Lapsed, Leaving, Undelivered, WaitingCall, WaitingCalls
+from gateway.wires.legacy.pending_answers import (
+    AnswersTooLarge,
+    Lapsed,
+    Leaving,
+    Undelivered,
+    WaitingCall,
+    WaitingCalls,
+)
 from gateway.wires.methods import Incoming, Methods, RunLeg
 from gateway.wires.replies import Reply
 
@@ -41,7 +57,8 @@ class Unanswered(CannotContinue):
 class LegacyCalls:
     """Answers `tools/call`, `prompts/get` and `resources/read`.
 
-    The client may take `answer_seconds`. The clock returns seconds since the epoch.
+    The client may take `answer_seconds`. The clock returns seconds since the epoch. The limits are for the body of an
+    answer.
     """
 
     def __init__(
@@ -53,6 +70,8 @@ class LegacyCalls:
         answer_seconds: float,
         clock: Clock,
         takes_tasks: bool,
+        max_json_depth: int,
+        max_json_values: int,
     ) -> None:
         self._methods = methods
         self._addresses = addresses
@@ -60,6 +79,8 @@ class LegacyCalls:
         self._answer_seconds = answer_seconds
         self._clock = clock
         self._takes_tasks = takes_tasks
+        self._max_json_depth = max_json_depth
+        self._max_json_values = max_json_values
 
     async def call(self, incoming: Incoming, /) -> Reply:
         """Answer `tools/call`.
@@ -109,6 +130,7 @@ class LegacyCalls:
                 # The answer's token may have come to another replica, so the call keeps the token of its request.
                 incoming = incoming.by(replace(call.authority, exchange=incoming.caller.exchange))
                 ran = await leg(incoming)
+                conversation.answers = {}  # what the call still needs is in its journal
         return ran
 
     @contextlib.contextmanager
@@ -126,7 +148,8 @@ class LegacyCalls:
 
         with contextlib.ExitStack() as stack:
             try:
-                call = stack.enter_context(self._waiting.open(authority, needs))
+                held = stack.enter_context(incoming.client.holding())
+                call = stack.enter_context(self._waiting.open(authority, needs, held))
             except TryAgain as error:
                 raise CannotContinue(_why(error)) from None
             yield call
@@ -147,21 +170,34 @@ class LegacyCalls:
             )
         questions, seconds = conversation.questions, self._seconds_for(conversation)
         keys = {_wire_key(key, asked[key]): key for key in questions}
-        call.expect(keys)
+        journal = conversation.journal
+        call.expect(keys, keeps=journal is not None and bool(journal.answers))
         try:
             with client.waiting():
                 for wire_key, key in keys.items():
                     address = self._addresses.of_call(call.call_id, wire_key, seconds, incoming.caller)
                     client.ask(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
-                async with asyncio.timeout(seconds):
-                    answers = await call.answers()
-        except (Lapsed, TimeoutError) as error:
+                bodies = await self._answers(call, seconds)
+        except (Lapsed, AnswersTooLarge, TimeoutError) as error:
             raise Unanswered(_why(error)) from None
         except (Leaving, Undelivered, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
         with contextlib.suppress(Overloaded):  # a user's answers are not discarded, however busy the replica is
             await client.enter()
-        return {keys[wire_key]: answer for wire_key, answer in answers.items()}
+        return {keys[wire_key]: self._read(body) for wire_key, body in bodies.items()}
+
+    async def _answers(self, call: WaitingCall, seconds: float) -> dict[str, bytes]:
+        """Wait for the bodies of the answers. Count an answer that ends its call because there is no room for it."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await call.answers()
+        except (AnswersTooLarge, TooManyBodyBytes):
+            self._addresses.reject(RejectReason.TOO_LARGE)
+            raise
+
+    def _read(self, body: bytes) -> Answer:
+        """Return the answer in a body, which was checked when it arrived."""
+        return read_answer(body, self._max_json_depth, self._max_json_values)
 
     def _seconds_for(self, conversation: Conversation) -> float:
         """Return how long an answer may take now: a call does not continue after its deadline."""
@@ -187,6 +223,8 @@ def _why(error: Exception) -> str:
         return "An answer reached another process of the server, which could not deliver it; call again"
     if isinstance(error, Lapsed):
         return "The access token is no longer valid for this call; call again with another token"
+    if isinstance(error, AnswersTooLarge):
+        return "The answers are too large: together they have more bytes than one request may; call again"
     if isinstance(error, TimeoutError):
         return "No answer came in time; call again"
     return f"{error}; call again later"

@@ -2,6 +2,10 @@
 
 Such a call keeps its client's stream open. The answer arrives in another request of the client, to this replica or
 through another one. The boot id of the process and the id of the call identify the waiting call.
+
+An answer stays encoded until the last one has arrived. It counts in the caller's share of the bytes that this replica
+holds, until the call ends or keeps it no more. If there is no room for it, its call ends. Refusing the answer would not
+help: some clients then end their session, and most do not send the answer again.
 """
 
 from __future__ import annotations
@@ -9,13 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from gateway.calls.authority import Authorities, Authority, Needs, Standing
-from gateway.engine.questions import Answer
-from gateway.errors import Overloaded
+from gateway.errors import Overloaded, TooManyBodyBytes
+from gateway.protocol.strict_json import weight
 from gateway.runtime.sources import RandomBytes
 from gateway.sealing.request_id import ID_BYTES
+from gateway.wires.ports import Held
 
 
 class Leaving(Exception):
@@ -30,6 +35,13 @@ class Lapsed(Exception):
     """The authority of a waiting call has ended, for example because its token has expired."""
 
 
+class AnswersTooLarge(Exception):
+    """The answers that a waiting call keeps would take more bytes together than one body may have."""
+
+
+Ending: TypeAlias = type[Leaving | Undelivered | Lapsed | AnswersTooLarge | TooManyBodyBytes]
+"""Why a call waits no longer although answers are missing."""
+
 MAX_WAITING: Final = 10_000
 """How many calls may wait in one process at a time."""
 
@@ -37,33 +49,43 @@ MAX_WAITING: Final = 10_000
 class WaitingCall:
     """One call that waits for answers of its client, as often as it asks.
 
-    Its id is 16 random bytes. It starts with this authority, and continues with that of the latest answer.
+    Its id is 16 random bytes. It starts with this authority, and continues with that of the latest answer. `held`
+    counts the bytes of its answers, which may be `max_bytes` in all.
     """
 
-    def __init__(self, call_id: bytes, authority: Authority) -> None:
+    def __init__(self, call_id: bytes, authority: Authority, held: Held, max_bytes: int) -> None:
         self.call_id = call_id
         self.authority = authority
+        self._held = held
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._expected: dict[str, None] = {}  # ordered
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, bytes] = {}
         self._is_over = asyncio.Event()
-        self._ending: type[Leaving | Undelivered | Lapsed] | None = None
+        self._ending: Ending | None = None
 
-    def expect(self, keys: Iterable[str]) -> None:
+    def expect(self, keys: Iterable[str], *, keeps: bool = True) -> None:
         """Expect answers to these keys from now on, and to no others.
 
         A question that is asked again needs a new key. Otherwise a repeated answer would count for the new question.
+        Earlier answers still count if the call `keeps` them.
         """
+        if not keeps:
+            self._held.clear()
+            self._bytes = 0
         self._expected = dict.fromkeys(keys)
         self._answers = {}
         self._is_over.clear()
         self._note()
 
-    async def answers(self) -> dict[str, Answer]:
-        """Wait until every expected key has an answer, and return the answers in the order of the keys.
+    async def answers(self) -> dict[str, bytes]:
+        """Wait until every expected key has an answer, and return the bodies in the order of the keys.
 
         Raises:
             Lapsed: the authority of the call has ended.
             Leaving: the process is about to end, and answers are missing.
+            AnswersTooLarge: the answers are too large together.
+            TooManyBodyBytes: the caller has its share, which left no room for an answer.
             Undelivered: an answer was lost on its way.
         """
         await self._is_over.wait()
@@ -76,9 +98,21 @@ class WaitingCall:
         """Return whether the answer to this key is expected and still missing."""
         return key in self._expected and key not in self._answers
 
-    def take(self, key: str, answer: Answer, authority: Authority) -> None:
-        """Record an expected answer, and continue with its authority."""
-        self._answers[key] = answer
+    def take(self, key: str, body: bytes, authority: Authority) -> None:
+        """Record the body of an expected answer, and continue with its authority.
+
+        If there is no room for it, end the wait for good.
+        """
+        if self._bytes + len(body) > self._max_bytes:
+            self._end(self._ending or AnswersTooLarge)
+            return
+        try:
+            self._held.keep(weight(body))
+        except TooManyBodyBytes:
+            self._end(self._ending or TooManyBodyBytes)
+            return
+        self._bytes += len(body)
+        self._answers[key] = body
         self.authority = authority
         self._note()
 
@@ -94,7 +128,7 @@ class WaitingCall:
         """End the wait for good, because an answer was lost on its way."""
         self._end(self._ending or Undelivered)
 
-    def _end(self, ending: type[Leaving | Undelivered | Lapsed]) -> None:
+    def _end(self, ending: Ending) -> None:
         self._ending = ending
         self._note()
 
@@ -115,15 +149,23 @@ class WaitingCalls:
     """Delivers answers to the calls that wait for them. Use it only on the event loop.
 
     `boot` is 16 random bytes, chosen when this process started. A later process at the same address has others. The
-    authorities decide who may continue a call. At most `limit` calls are open at a time.
+    authorities decide who may continue a call. At most `limit` calls are open at a time. The answers of each may take
+    `max_bytes`.
     """
 
     def __init__(
-        self, boot: bytes, random_bytes: RandomBytes, authorities: Authorities, *, limit: int = MAX_WAITING
+        self,
+        boot: bytes,
+        random_bytes: RandomBytes,
+        authorities: Authorities,
+        *,
+        max_bytes: int,
+        limit: int = MAX_WAITING,
     ) -> None:
         self._boot = boot
         self._random_bytes = random_bytes
         self._authorities = authorities
+        self._max_bytes = max_bytes
         self._limit = limit
         self._calls: dict[bytes, _Place] = {}
         self._is_closed = False
@@ -138,15 +180,15 @@ class WaitingCalls:
         return self._boot
 
     @contextmanager
-    def open(self, authority: Authority, needs: Needs) -> Iterator[WaitingCall]:
+    def open(self, authority: Authority, needs: Needs, held: Held) -> Iterator[WaitingCall]:
         """Return a call that can receive answers while the context is open.
 
-        It starts with `authority`; `needs` returns the scopes that it requires. If too many calls are open, raise
-        `Overloaded`.
+        It starts with `authority`; `needs` returns the scopes that it requires, and `held` counts the bytes of its
+        answers. If too many calls are open, raise `Overloaded`.
         """
         if len(self._calls) >= self._limit:
             raise Overloaded
-        call = WaitingCall(self._random_bytes(ID_BYTES), authority)
+        call = WaitingCall(self._random_bytes(ID_BYTES), authority, held, self._max_bytes)
         if self._is_closed:
             call.close()
         with self._authorities.watching(authority, needs, call.lapse) as standing:
@@ -156,11 +198,12 @@ class WaitingCalls:
             finally:
                 del self._calls[call.call_id]
 
-    def deliver(self, boot: bytes, call_id: bytes, key: str, answer: Answer, authority: Authority) -> bool:
+    def deliver(self, boot: bytes, call_id: bytes, key: str, body: bytes, authority: Authority) -> bool:
         """Deliver the answer to one question of a call, which continues with the authority of the client that answers.
 
         Return False if nobody waits for the answer: it is for another process (`boot`) or from another caller, or the
-        call has ended, or the question already has an answer. `key` is the wire key of the question.
+        call has ended, or the question already has an answer. `key` is the wire key of the question, `body` the
+        client's response, which has been checked.
 
         Raises:
             InsufficientScope: the token does not grant the scopes of the call, or the answer came in another session.
@@ -170,7 +213,7 @@ class WaitingCalls:
             return False
         if not place.standing.pass_to(authority, place.session):
             return False
-        place.call.take(key, answer, authority)
+        place.call.take(key, body, authority)
         return True
 
     def lose(self, call_id: bytes, key: str, session: bytes) -> None:

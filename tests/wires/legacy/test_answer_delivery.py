@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.admission.bodies import EXTRA_BYTES, BodyBudget
 from gateway.calls.authority import Authority
-from gateway.engine.questions import Answer
-from gateway.errors import HopReason, InsufficientScope, NotDelivered, RejectReason
-from gateway.protocol.jsonrpc import Response
+from gateway.errors import HopReason, InsufficientScope, NotDelivered, RejectReason, TooManyBodyBytes
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
 from gateway.sealing.request_id import CallAddress
@@ -29,12 +28,14 @@ from gateway.wires.legacy.pending_answers import Undelivered, WaitingCalls
 from loadtest.cluster import new_key
 from tests.authorities import authorities, nothing
 from tests.neighbours import Beside
+from tests.wires.legacy.holding import room
 
 HERE = ReplicaAddress("http://here", b"h" * 16)
 ELSEWHERE = ReplicaAddress("http://elsewhere", b"e" * 16)
 NOWHERE = ReplicaAddress("http://nowhere", b"n" * 16)
 CALL = b"c" * 16
 ANSWER_BODY: dict[str, Any] = {"jsonrpc": "2.0", "id": "s1.", "result": {"action": "accept"}}
+ENCODED = msgspec.json.encode(ANSWER_BODY)
 KEY = new_key()
 ADA = Principal("https://issuer.example", "ada", "editor")
 AUTHORITY = Authority(ADA, frozenset({"read", "admin"}), 1_800_000_030.5, b"k" * 32, b"s" * 16)
@@ -94,15 +95,15 @@ class Waiting(WaitingCalls):
     """
 
     def __init__(self, boot: bytes) -> None:
-        super().__init__(boot, lambda size: b"c" * size, authorities())
+        super().__init__(boot, lambda size: b"c" * size, authorities(), max_bytes=100_000)
         self.authorities: list[Authority] = []
         self.refusal: InsufficientScope | None = None
 
-    def deliver(self, boot: bytes, call_id: bytes, key: str, answer: Answer, authority: Authority) -> bool:
+    def deliver(self, boot: bytes, call_id: bytes, key: str, body: bytes, authority: Authority) -> bool:
         self.authorities.append(authority)
         if self.refusal is not None:
             raise self.refusal
-        return super().deliver(boot, call_id, key, answer, authority)
+        return super().deliver(boot, call_id, key, body, authority)
 
 
 class Reports(Broadcasts):
@@ -165,8 +166,7 @@ class Process:
     ) -> None:
         body = ANSWER_BODY if body is None else body
         address = CallAddress(replica.url, replica.boot, CALL, key, 0.0)
-        response = Response("s1.", body.get("result"), body.get("error"))
-        await self._deliveries.deliver(address, response, msgspec.json.encode(body), authority)
+        await self._deliveries.deliver(address, msgspec.json.encode(body), authority)
 
 
 @pytest.fixture
@@ -185,10 +185,10 @@ def elsewhere(network: Network) -> Process:
 
 
 async def test_an_answer_for_this_process_is_delivered_once(here: Process, network: Network) -> None:
-    with here.waiting.open(NOBODY, nothing) as call:
+    with here.waiting.open(NOBODY, nothing, room()) as call:
         call.expect(["key"])
         await here.deliver(HERE)
-        assert await call.answers() == {"key": {"result": {"action": "accept"}}}
+        assert await call.answers() == {"key": ENCODED}
         await here.deliver(HERE)
     assert (network.messages, here.rejected) == ([], [RejectReason.LATE])
 
@@ -210,16 +210,30 @@ async def test_an_answer_for_another_replica_is_delivered_there_once(
     here: Process, elsewhere: Process, network: Network, answer: dict[str, Any]
 ) -> None:
     body = {"jsonrpc": "2.0", "id": "s1.", **answer}
-    with elsewhere.waiting.open(NOBODY, nothing) as call:
+    with elsewhere.waiting.open(NOBODY, nothing, room()) as call:
         call.expect(["key"])
         await here.deliver(ELSEWHERE, body)
-        assert await call.answers() == {"key": answer}
+        assert await call.answers() == {"key": msgspec.json.encode(body)}
         assert (here.rejected, elsewhere.rejected) == ([], [])
         await here.deliver(ELSEWHERE, body)
     assert (here.rejected, elsewhere.rejected) == ([], [RejectReason.LATE])
     assert here.noted.sent == [True, True]
     assert [url for url, _ in network.messages] == [ELSEWHERE.url] * 2
     assert not any(b"accept" in message for _, message in network.messages)
+
+
+async def test_an_answer_that_there_is_no_room_for_elsewhere_ends_its_call_and_is_not_reported_as_lost(
+    here: Process, elsewhere: Process
+) -> None:
+    budget = BodyBudget(0, 2 * EXTRA_BYTES)
+    with budget.hold("ada") as full, budget.hold("ada") as held, elsewhere.waiting.open(NOBODY, nothing, held) as call:
+        full.grow(budget.share)
+        full.keep(EXTRA_BYTES)
+        call.expect(["key", "other"])
+        await here.deliver(ELSEWHERE)
+        with pytest.raises(TooManyBodyBytes):
+            await call.answers()
+    assert (here.rejected, elsewhere.rejected) == ([], [])
 
 
 @pytest.mark.parametrize("authority", [AUTHORITY, NOBODY], ids=["user", "anonymous"])
@@ -247,7 +261,7 @@ async def test_an_answer_from_a_replica_of_another_release_is_taken(
     here: Process, elsewhere: Process, more: dict[str, Any]
 ) -> None:
     packed = {**PACKED, "principal": ["https://issuer.example", "ada", "editor"], "scopes": ["read"], **more}
-    message = {"call": CALL, "key": "key", "response": msgspec.json.encode(ANSWER_BODY), "authority": packed}
+    message = {"call": CALL, "key": "key", "response": ENCODED, "authority": packed}
     assert await here.hops.ask(ELSEWHERE, ANSWER, message) == {"outcome": "late"}
     (authority,) = elsewhere.waiting.authorities
     assert authority.principal is not None
@@ -288,7 +302,7 @@ async def test_an_answer_for_a_process_that_no_url_leads_to_is_refused_with_the_
 
 async def test_an_answer_is_refused_if_another_process_is_at_the_url_now(here: Process, network: Network) -> None:
     other = Process(network, ReplicaAddress(ELSEWHERE.url, b"o" * 16))
-    with other.waiting.open(NOBODY, nothing) as call:
+    with other.waiting.open(NOBODY, nothing, room()) as call:
         call.expect(["key"])
         await lose(here, ELSEWHERE)
         assert other.noted.refused == [HopReason.OTHER_RECEIVER]
@@ -299,10 +313,10 @@ async def test_an_answer_is_refused_if_another_process_is_at_the_url_now(here: P
 async def test_a_process_of_this_host_is_reached_whatever_its_url(here: Process, network: Network, url: str) -> None:
     beside = Process(Network(), ReplicaAddress(url, b"b" * 16))
     network.host.takes[b"b" * 16] = beside.hops.take
-    with beside.waiting.open(NOBODY, nothing) as call:
+    with beside.waiting.open(NOBODY, nothing, room()) as call:
         call.expect(["key"])
         await here.deliver(ReplicaAddress(url, b"b" * 16))
-        assert await call.answers() == {"key": {"result": {"action": "accept"}}}
+        assert await call.answers() == {"key": ENCODED}
     assert (network.messages, here.rejected) == ([], [])
 
 
@@ -313,10 +327,10 @@ async def test_a_process_passes_on_what_is_for_another_one_at_its_url(
     await lose(here, ReplicaAddress(ELSEWHERE.url, b"t" * 16))
     ((_, message),) = network.messages
     network.host.takes[b"t" * 16] = twin.hops.take
-    with twin.waiting.open(NOBODY, nothing) as call:
+    with twin.waiting.open(NOBODY, nothing, room()) as call:
         call.expect(["key"])
         assert await elsewhere.hops.receive(message)
-        assert await call.answers() == {"key": {"result": {"action": "accept"}}}
+        assert await call.answers() == {"key": ENCODED}
     assert await elsewhere.hops.receive(message) is None, "a message is taken once"
     assert twin.noted.refused == [HopReason.REPLAYED]
 
@@ -341,7 +355,7 @@ async def test_an_answer_that_is_not_delivered_ends_the_call_that_waits_for_it(
     here: Process, elsewhere: Process, network: Network
 ) -> None:
     network.takes.clear()
-    with elsewhere.waiting.open(AUTHORITY, nothing) as call:
+    with elsewhere.waiting.open(AUTHORITY, nothing, room()) as call:
         call.expect(["a key", "other"])
         with pytest.raises(NotDelivered):
             await here.deliver(ELSEWHERE, authority=AUTHORITY, key="a key")
@@ -368,16 +382,16 @@ async def test_an_answer_that_is_not_delivered_ends_the_call_that_waits_for_it(
 )
 async def test_a_report_about_anything_else_ends_nothing(elsewhere: Process, change: Callable[[str], str]) -> None:
     report = f"{ELSEWHERE.boot.hex()} {CALL.hex()} {AUTHORITY.session.hex()} key"
-    with elsewhere.waiting.open(AUTHORITY, nothing) as call:
+    with elsewhere.waiting.open(AUTHORITY, nothing, room()) as call:
         call.expect(["key", "other"])
-        call.take("other", {}, AUTHORITY)
+        call.take("other", b"{}", AUTHORITY)
         answers = asyncio.create_task(call.answers())
         await asyncio.sleep(0)
         elsewhere.report(change(report))
         await asyncio.sleep(0)
         assert not answers.done()
-        call.take("key", {}, AUTHORITY)
-        assert await answers == {"key": {}, "other": {}}
+        call.take("key", b"{}", AUTHORITY)
+        assert await answers == {"key": b"{}", "other": b"{}"}
 
 
 async def test_a_reply_counts_only_if_the_process_that_was_asked_has_sealed_it(
@@ -413,7 +427,7 @@ async def test_a_reply_counts_only_if_the_process_that_was_asked_has_sealed_it(
 
 
 async def test_a_message_is_taken_once(here: Process, elsewhere: Process, network: Network) -> None:
-    with elsewhere.waiting.open(NOBODY, nothing) as call:
+    with elsewhere.waiting.open(NOBODY, nothing, room()) as call:
         call.expect(["key"])
         await here.deliver(ELSEWHERE)
         await call.answers()
@@ -441,7 +455,7 @@ async def test_a_message_is_taken_once(here: Process, elsewhere: Process, networ
 async def test_a_message_that_brings_no_answer_is_refused(
     here: Process, elsewhere: Process, body: dict[str, Any]
 ) -> None:
-    good = {"call": CALL, "key": "key", "response": msgspec.json.encode(ANSWER_BODY), "authority": PACKED}
+    good = {"call": CALL, "key": "key", "response": ENCODED, "authority": PACKED}
     with pytest.raises(NoReply):
         await here.hops.ask(ELSEWHERE, ANSWER, {**good, **body})
     assert elsewhere.noted.refused == [HopReason.MALFORMED]

@@ -27,6 +27,7 @@ from tests.wires.legacy.speaking import (
 )
 
 SAID = {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "m"}
+TOO_LARGE = "The answers are too large: together they have more bytes than one request may; call again"
 ANSWERS = {**ADA, "sampling/createMessage": SAID, "roots/list": {"roots": [{"uri": "file:///a"}]}}
 
 
@@ -56,6 +57,20 @@ async def test_a_call_asks_as_often_as_it_likes_and_does_nothing_twice(
     result = await user.call_tool("once_then_ask", {"call": name}, answers=ADA)
     assert [block["text"] for block in result["content"]] == ["emitted", "ada"]
     assert fleet.lines(name) == ["first", "second ada"]
+
+
+@pytest.mark.parametrize("tool", ["ask", "ask_in_turn"])
+async def test_a_call_that_keeps_larger_answers_than_fit_in_a_body_ends_and_says_so(
+    user: DraftClient, fleet: Deployment, name: str, tool: str
+) -> None:
+    long = "a" * 400_000
+    answers = {"name": accept(name=long), "sampling/createMessage": {**SAID, "content": {"type": "text", "text": long}}}
+    kinds = {"kinds": ["form", "sampling", "other_form"]}
+    before = sum(rejected(replica, "too_large") for replica in fleet.replicas)
+    result = await user.call_tool(tool, {**kinds, "call": name} if tool == "ask" else kinds, answers=answers)
+    assert result["isError"]
+    assert text_of(result) == TOO_LARGE
+    assert sum(rejected(replica, "too_large") for replica in fleet.replicas) == before + 1
 
 
 async def test_prompts_and_resources_ask_too(user: DraftClient) -> None:

@@ -13,14 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.engine.questions import Answer
-from gateway.errors import InsufficientScope, Overloaded
-from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
+from gateway.admission.bodies import EXTRA_BYTES, BodyBudget
+from gateway.errors import InsufficientScope, Overloaded, TooManyBodyBytes
+from gateway.protocol.strict_json import weight
+from gateway.wires.legacy.pending_answers import AnswersTooLarge, Lapsed, Leaving, WaitingCall, WaitingCalls
 from tests.authorities import ADA, authorities, caller, nothing
+from tests.wires.legacy.holding import room
 
 BOOT = b"b" * 16
-YES: Answer = {"result": {"action": "accept"}}
-NO: Answer = {"error": {"code": -1, "message": "no"}}
+YES = b'{"result":{"action":"accept"}}'
+NO = b'{"error":{"code":-1,"message":"no"}}'
+MAX_BYTES = 100
+SHARE = 2**21
 
 
 def numbered() -> Callable[[int], bytes]:
@@ -29,10 +33,10 @@ def numbered() -> Callable[[int], bytes]:
 
 
 def make_calls(limit: int = 100) -> WaitingCalls:
-    return WaitingCalls(BOOT, numbered(), authorities(), limit=limit)
+    return WaitingCalls(BOOT, numbered(), authorities(), max_bytes=MAX_BYTES, limit=limit)
 
 
-async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Answer]]:
+async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, bytes]]:
     waiting = asyncio.create_task(call.answers())
     await asyncio.sleep(0)
     return waiting
@@ -40,7 +44,7 @@ async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Answer]]:
 
 async def test_a_call_continues_with_the_last_answer_that_it_expects() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as call:
+    with calls.open(ADA, nothing, room()) as call:
         call.expect(["first", "second"])
         waiting = await begin_to_wait(call)
         assert calls.deliver(BOOT, call.call_id, "second", NO, ADA)
@@ -52,7 +56,7 @@ async def test_a_call_continues_with_the_last_answer_that_it_expects() -> None:
 
 async def test_an_answer_may_come_before_anybody_waits_for_it() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as call:
+    with calls.open(ADA, nothing, room()) as call:
         call.expect(["key"])
         assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         assert await call.answers() == {"key": YES}
@@ -60,20 +64,20 @@ async def test_an_answer_may_come_before_anybody_waits_for_it() -> None:
 
 
 async def test_a_call_that_expects_nothing_does_not_wait() -> None:
-    with make_calls().open(ADA, nothing) as call:
+    with make_calls().open(ADA, nothing, room()) as call:
         call.expect([])
         assert await call.answers() == {}
 
 
 async def test_a_call_that_has_not_asked_takes_no_answer() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as call:
+    with calls.open(ADA, nothing, room()) as call:
         assert not calls.deliver(BOOT, call.call_id, "key", YES, ADA)
 
 
 async def test_an_answer_counts_once_and_the_first_one_counts() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as call:
+    with calls.open(ADA, nothing, room()) as call:
         call.expect(["key", "key", "other"])
         assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         assert not calls.deliver(BOOT, call.call_id, "key", NO, ADA)
@@ -84,7 +88,7 @@ async def test_an_answer_counts_once_and_the_first_one_counts() -> None:
 
 async def test_what_nobody_waits_for_is_not_taken() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as call, calls.open(ADA, nothing) as other:
+    with calls.open(ADA, nothing, room()) as call, calls.open(ADA, nothing, room()) as other:
         call.expect(["key"])
         other.expect(["other"])
         assert not calls.deliver(b"c" * 16, call.call_id, "key", YES, ADA)
@@ -100,7 +104,7 @@ async def test_what_nobody_waits_for_is_not_taken() -> None:
 
 async def test_a_call_asks_again_and_what_it_asked_before_is_over() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as call:
+    with calls.open(ADA, nothing, room()) as call:
         call.expect(["key", "unanswered"])
         assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         call.expect(["key~2"])
@@ -119,7 +123,7 @@ async def test_a_call_asks_again_and_what_it_asked_before_is_over() -> None:
 
 async def test_a_call_that_is_over_takes_no_answer_and_leaves_nothing_behind() -> None:
     calls = make_calls()
-    with suppress(LookupError), calls.open(ADA, nothing) as call:
+    with suppress(LookupError), calls.open(ADA, nothing, room()) as call:
         call.expect(["key"])
         raise LookupError
     assert not calls.deliver(BOOT, call.call_id, "key", YES, ADA)
@@ -128,7 +132,7 @@ async def test_a_call_that_is_over_takes_no_answer_and_leaves_nothing_behind() -
 
 async def test_a_wait_that_is_given_up_can_be_taken_up_again() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as call:
+    with calls.open(ADA, nothing, room()) as call:
         call.expect(["key"])
         waiting = await begin_to_wait(call)
         waiting.cancel()
@@ -140,11 +144,11 @@ async def test_a_wait_that_is_given_up_can_be_taken_up_again() -> None:
 
 async def test_no_more_calls_wait_than_may() -> None:
     calls = make_calls(limit=2)
-    with calls.open(ADA, nothing), calls.open(ADA, nothing):
+    with calls.open(ADA, nothing, room()), calls.open(ADA, nothing, room()):
         assert len(calls) == 2
-        with pytest.raises(Overloaded), calls.open(ADA, nothing):
+        with pytest.raises(Overloaded), calls.open(ADA, nothing, room()):
             pass
-    with calls.open(ADA, nothing):
+    with calls.open(ADA, nothing, room()):
         assert len(calls) == 1
 
 
@@ -156,9 +160,9 @@ async def test_calls_are_identified_by_sixteen_random_bytes() -> None:
         asked.append(size)
         return source(size)
 
-    calls = WaitingCalls(BOOT, random_bytes, authorities())
+    calls = WaitingCalls(BOOT, random_bytes, authorities(), max_bytes=MAX_BYTES)
     assert calls.boot == BOOT
-    with calls.open(ADA, nothing) as first, calls.open(ADA, nothing) as second:
+    with calls.open(ADA, nothing, room()) as first, calls.open(ADA, nothing, room()) as second:
         assert first.call_id != second.call_id
     assert asked == [16, 16]
 
@@ -171,13 +175,13 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
     expected: list[list[str]], deliveries: list[tuple[int, str]]
 ) -> None:
     calls = make_calls()
-    open_calls = [calls.open(ADA, nothing) for _ in expected]
+    open_calls = [calls.open(ADA, nothing, room()) for _ in expected]
     waiting = [context.__enter__() for context in open_calls]
     for call, keys in zip(waiting, expected, strict=True):
         call.expect(keys)
-    first: dict[tuple[int, str], Answer] = {}
+    first: dict[tuple[int, str], bytes] = {}
     for number, (index, key) in enumerate(deliveries):
-        response = {"result": number}
+        response = b"%d" % number
         call_id = waiting[index].call_id if index < len(waiting) else b"nobody"
         wanted = index < len(waiting) and key in expected[index] and (index, key) not in first
         assert calls.deliver(BOOT, call_id, key, response, ADA) == wanted
@@ -194,7 +198,7 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
 
 async def test_a_process_that_shuts_down_lets_no_call_wait() -> None:
     calls = make_calls()
-    with calls.open(ADA, nothing) as waiting_call, calls.open(ADA, nothing) as answered:
+    with calls.open(ADA, nothing, room()) as waiting_call, calls.open(ADA, nothing, room()) as answered:
         waiting_call.expect(["first", "second"])
         answered.expect(["key"])
         assert calls.deliver(BOOT, waiting_call.call_id, "first", YES, ADA)
@@ -207,7 +211,7 @@ async def test_a_process_that_shuts_down_lets_no_call_wait() -> None:
         answered.expect(["again"])
         with pytest.raises(Leaving):
             await answered.answers()
-    with calls.open(ADA, nothing) as later:
+    with calls.open(ADA, nothing, room()) as later:
         later.expect(["key"])
         with pytest.raises(Leaving):
             await later.answers()
@@ -215,7 +219,7 @@ async def test_a_process_that_shuts_down_lets_no_call_wait() -> None:
 
 async def test_a_call_continues_with_the_authority_of_its_answer() -> None:
     calls, other = make_calls(), replace(ADA, scopes=frozenset({"more"}))
-    with calls.open(ADA, nothing) as call:
+    with calls.open(ADA, nothing, room()) as call:
         call.expect(["key"])
         assert call.authority is ADA
         assert calls.deliver(BOOT, call.call_id, "key", YES, other)
@@ -224,7 +228,7 @@ async def test_a_call_continues_with_the_authority_of_its_answer() -> None:
 
 async def test_an_answer_of_too_little_authority_is_refused_and_another_one_still_taken() -> None:
     calls, began = make_calls(), caller("ada", "admin")
-    with calls.open(replace(began, session=b"s"), lambda _registry: frozenset({"admin"})) as call:
+    with calls.open(replace(began, session=b"s"), lambda _registry: frozenset({"admin"}), room()) as call:
         call.expect(["key"])
         for authority in (replace(ADA, session=b"s"), began, replace(began, session=b"t")):
             with pytest.raises(InsufficientScope):
@@ -236,7 +240,7 @@ async def test_an_answer_of_too_little_authority_is_refused_and_another_one_stil
 
 async def test_a_call_whose_authority_has_ended_does_not_continue_even_with_all_answers() -> None:
     calls, short = make_calls(), replace(ADA, ends_at=time.time() + 0.05)
-    with calls.open(short, nothing) as waiting_call, calls.open(short, nothing) as answered:
+    with calls.open(short, nothing, room()) as waiting_call, calls.open(short, nothing, room()) as answered:
         waiting_call.expect(["key"])
         answered.expect(["key"])
         assert calls.deliver(BOOT, answered.call_id, "key", YES, short)
@@ -245,3 +249,60 @@ async def test_a_call_whose_authority_has_ended_does_not_continue_even_with_all_
         assert not calls.deliver(BOOT, waiting_call.call_id, "key", YES, ADA)
         with pytest.raises(Lapsed):
             await answered.answers()
+
+
+async def test_an_answer_that_its_caller_has_no_room_for_ends_its_call_and_counts_nothing() -> None:
+    calls, budget = make_calls(), BodyBudget(0, SHARE)
+    with budget.hold("ada") as body, budget.hold("ada") as held, calls.open(ADA, nothing, held) as call:
+        call.expect(["key", "other"])
+        body.grow(SHARE)
+        body.keep(EXTRA_BYTES - weight(YES) + 1)
+        assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
+        with pytest.raises(TooManyBodyBytes):
+            await call.answers()
+        body.clear()
+        assert budget.held_bytes == 0
+
+
+async def test_the_answers_that_a_call_keeps_count_until_it_ends() -> None:
+    calls, budget = make_calls(), BodyBudget(0, SHARE)
+    with budget.hold("ada") as held, calls.open(ADA, nothing, held) as call:
+        for number, keeps in enumerate([True, True, False, True]):
+            call.expect([str(number)], keeps=keeps)
+            assert calls.deliver(BOOT, call.call_id, str(number), YES, ADA)
+            assert list(await call.answers()) == [str(number)]
+            assert budget.held_bytes == [1, 2, 1, 2][number] * weight(YES)
+    assert budget.held_bytes == 0
+
+
+async def test_an_answer_of_many_values_counts_as_the_memory_that_it_takes() -> None:
+    calls, budget, dense = make_calls(), BodyBudget(0, SHARE), b"[" * 20 + b"]" * 20
+    with budget.hold("ada") as held, calls.open(ADA, nothing, held) as call:
+        call.expect(["key"])
+        assert calls.deliver(BOOT, call.call_id, "key", dense, ADA)
+        assert budget.held_bytes == weight(dense) > 2 * len(dense)
+
+
+@pytest.mark.parametrize("rounds", [[["a", "b", "c"]], [["a", "b"], ["c"]], [["a"], ["b"], ["c"]]])
+async def test_a_call_whose_answers_are_too_large_together_ends(rounds: list[list[str]]) -> None:
+    calls, third = make_calls(), b" " * (MAX_BYTES // 3)
+    with calls.open(ADA, nothing, room()) as call:
+        for keys in rounds[:-1]:
+            call.expect(keys)
+            assert all(calls.deliver(BOOT, call.call_id, key, third, ADA) for key in keys)
+            assert len(await call.answers()) == len(keys)
+        call.expect(rounds[-1])
+        *before, last = rounds[-1]
+        assert all(calls.deliver(BOOT, call.call_id, key, third, ADA) for key in before)
+        assert calls.deliver(BOOT, call.call_id, last, third + b"  ", ADA)
+        with pytest.raises(AnswersTooLarge):
+            await call.answers()
+
+
+async def test_answers_that_a_call_does_not_keep_may_be_larger_together() -> None:
+    calls = make_calls()
+    with calls.open(ADA, nothing, room()) as call:
+        for key in ("a", "b", "c"):
+            call.expect([key], keeps=False)
+            assert calls.deliver(BOOT, call.call_id, key, b" " * MAX_BYTES, ADA)
+            assert len(await call.answers()) == 1

@@ -48,6 +48,13 @@ async def test_every_question_is_asked_and_every_answer_comes_back_as_it_was(use
     assert {**url, "elicitationId": ""} == {**URL_QUESTION["params"], "elicitationId": ""}
 
 
+async def test_answers_that_are_passed_on_may_be_larger_together_than_a_body(user: DraftClient) -> None:
+    script = {"rounds": [{"k": FORM_QUESTION}] * 3, "result": RESULT}
+    answers = {"name": {"action": "accept", "content": {"name": "a" * 400_000}}}
+    reply = await user.send("tools/call", call_params("bugs__play", script), answers=answers)
+    assert reply.result["content"] == RESULT["content"]
+
+
 async def test_a_late_answer_to_an_earlier_round_does_not_count(user: DraftClient) -> None:
     async with calling(user, "bugs__play", rounds=[{"k": FORM_QUESTION}, {"k": FORM_QUESTION}]) as call:
         first = await asked(call)
