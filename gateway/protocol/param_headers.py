@@ -72,19 +72,23 @@ def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
     return tuple(found.values())
 
 
-def check_param_headers(compiled: tuple[ParamHeader, ...], arguments: Mapping[str, Any], headers: Headers) -> None:
+def check_param_headers(
+    compiled: tuple[ParamHeader, ...], arguments: Mapping[str, Any], headers: Headers, *, optional: bool = False
+) -> None:
     """Compare the headers of a call with its arguments ("Server Behavior for Custom Headers").
 
     Header and argument must both be present and equal, or both be absent; null counts as absent. The type of the sent
     value counts, not that of the schema: the tool itself checks its arguments. A repeated `Mcp-Param-*` is refused
-    before.
+    before. If they are `optional`, only headers that are present are compared.
 
     Raises:
         HeaderMismatch: a header is missing, superfluous or malformed, differs from its argument, or belongs to an
             argument that a header cannot hold.
     """
     for header in compiled:
-        _check(header, _value_at(header.path, arguments), headers.get(header.key))
+        sent = headers.get(header.key)
+        if sent is not None or not optional:
+            _check(header, _value_at(header.path, arguments), sent)
 
 
 def _check(header: ParamHeader, value: Any, sent: str | None) -> None:

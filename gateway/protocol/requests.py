@@ -1,8 +1,8 @@
 """Pure: a request in the form that all wires share, and the parameters that are the same on every wire.
 
 Each wire has its own place for the client's capabilities and wishes, and its own package reads them. The parameters of
-`tools/call` and similar methods are the same everywhere. A member that is missing or has the wrong type raises
-`InvalidParams`, which names it.
+`tools/call` and similar methods are the same everywhere, and so is the header that repeats a name. A member that is
+missing or has the wrong type raises `InvalidParams`, which names it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.errors import InvalidParams
-from gateway.protocol.fields import read_object, read_string, read_strings, require_object
+from gateway.errors import HeaderMismatch, InvalidParams
+from gateway.protocol.fields import quote, read_object, read_string, read_strings, require_object
+from gateway.protocol.headers import decode_header_value
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.versions import META_PROGRESS_TOKEN
 
@@ -151,3 +152,26 @@ def read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
     if META_PROGRESS_TOKEN in meta:
         raise InvalidParams(f'params._meta["{META_PROGRESS_TOKEN}"] must be a string or an integer')
     return None
+
+
+def check_name(sent: str | None, value: Any) -> None:
+    """Compare `Mcp-Name` with the parameter that it repeats. The method itself refuses a parameter of another type.
+
+    If the header is missing, malformed or different, this raises `HeaderMismatch`.
+    """
+    if type(value) is not str:
+        return
+    if sent is None:
+        raise mismatch("Mcp-Name", None, value)
+    decoded = decode_header_value(sent)
+    if decoded is None:
+        raise HeaderMismatch(f"Header mismatch: Mcp-Name value {quote(sent)} is malformed")
+    if decoded != value:
+        raise mismatch("Mcp-Name", decoded, value)
+
+
+def mismatch(name: str, sent: str | None, expected: str) -> HeaderMismatch:
+    """Return the error for a header that differs from the body."""
+    if sent is None:
+        return HeaderMismatch(f"Header mismatch: {name} is missing, but the body says {quote(expected)}")
+    return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, but the body says {quote(expected)}")

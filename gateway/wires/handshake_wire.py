@@ -15,7 +15,7 @@ from gateway.protocol.capabilities import from_flags
 from gateway.protocol.handshake.requests import (
     CANCELLED,
     SESSIONLESS_CAPABILITIES,
-    check_method,
+    check_routing,
     read_cancelled,
     read_opening,
     read_request,
@@ -93,7 +93,7 @@ class HandshakeWire:
             HttpRefusal: the message needs a session, and has none that is valid.
         """
         if isinstance(message, Request):
-            check_method(message, headers)
+            check_routing(message, headers)
             if message.method == INITIALIZE:
                 version = negotiate(message.params.get("protocolVersion"))
                 return await self._versions[version].answer(Incoming(read_opening(message), headers, caller, client))

@@ -129,6 +129,7 @@ class Stream:
         async with asked(url, self.token, "tools/call", params) as messages:
             async for message in messages:
                 assert not self.complete, f"after the last response comes {message}"
+                assert "error" not in message, message
                 if "result" in message:
                     self._take(message["result"], self.breaks_after - len(self.taken))
                 if len(self.taken) == self.breaks_after:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.errors import HeaderMismatch, InvalidParams
-from gateway.protocol.fields import quote, read_object, read_string
-from gateway.protocol.headers import METHOD, Headers
+from gateway.errors import InvalidParams
+from gateway.protocol.fields import read_object, read_string
+from gateway.protocol.headers import METHOD, NAME, Headers
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, Request, RequestId
-from gateway.protocol.requests import McpRequest, read_progress_token
+from gateway.protocol.method_table import NAMED_METHODS
+from gateway.protocol.requests import McpRequest, check_name, mismatch, read_progress_token
 from gateway.protocol.versions import LOG_LEVELS
 
 CANCELLED: Final = "notifications/cancelled"
@@ -54,16 +55,17 @@ def read_opening(request: Request) -> McpRequest:
     )
 
 
-def check_method(request: Request, headers: Headers) -> None:
-    """Check `Mcp-Method`, which is optional on these wires. A proxy that reads it must not be misled.
+def check_routing(request: Request, headers: Headers) -> None:
+    """Check `Mcp-Method` and `Mcp-Name`, which are optional on these wires. A proxy that reads them must not be misled.
 
-    If it differs from the method of the body, this raises `HeaderMismatch`.
+    If one of them differs from the body, this raises `HeaderMismatch`.
     """
-    named = headers.get(METHOD)
-    if named is not None and named != request.method:
-        raise HeaderMismatch(
-            f"Header mismatch: Mcp-Method is {quote(named)}, but the body says {quote(request.method)}"
-        )
+    method, name = headers.get(METHOD), headers.get(NAME)
+    if method is not None and method != request.method:
+        raise mismatch("Mcp-Method", method, request.method)
+    parameter = NAMED_METHODS.get(request.method)
+    if name is not None and parameter is not None:
+        check_name(name, request.params.get(parameter))
 
 
 def read_cancelled(params: Mapping[str, Any]) -> RequestId | None:

@@ -11,14 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import HeaderMismatch, InvalidParams, UnsupportedVersion
+from gateway.errors import InvalidParams, UnsupportedVersion
 from gateway.protocol import headers as header
 from gateway.protocol.capabilities import check_capabilities
-from gateway.protocol.fields import quote, read_flag, read_names, require_object
-from gateway.protocol.headers import Headers, decode_header_value
+from gateway.protocol.fields import read_flag, read_names, require_object
+from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Request
 from gateway.protocol.method_table import METHODS, NAMED_METHODS
-from gateway.protocol.requests import MAX_TASK_ID_CHARS, McpRequest, read_progress_token
+from gateway.protocol.requests import (
+    MAX_TASK_ID_CHARS,
+    McpRequest,
+    check_name,
+    mismatch,
+    read_progress_token,
+)
 from gateway.protocol.versions import (
     LOG_LEVELS,
     META_CLIENT_CAPABILITIES,
@@ -78,10 +84,10 @@ def read_request(request: Request, headers: Headers) -> McpRequest:
         _check_version(version, headers.get(header.PROTOCOL_VERSION))
     method = request.method
     if headers.get_bytes(header.METHOD) != _METHOD_BYTES.get(method, _ANOTHER) and headers.get(header.METHOD) != method:
-        raise _mismatch("Mcp-Method", headers.get(header.METHOD), method)
+        raise mismatch("Mcp-Method", headers.get(header.METHOD), method)
     name_parameter = NAMED_METHODS.get(method)
     if name_parameter is not None:
-        _check_name(headers.get(header.NAME), params.get(name_parameter))
+        check_name(headers.get(header.NAME), params.get(name_parameter))
     capabilities = check_capabilities(meta[META_CLIENT_CAPABILITIES], f'{_META}["{META_CLIENT_CAPABILITIES}"]')
     _check_client_info(meta)
     return McpRequest(
@@ -127,7 +133,7 @@ def _read_required_meta(params: Mapping[str, Any]) -> tuple[dict[str, Any], str]
 
 def _check_version(version: str, sent: str | None) -> None:
     if sent != version:
-        raise _mismatch("MCP-Protocol-Version", sent, version)
+        raise mismatch("MCP-Protocol-Version", sent, version)
     if version != RELEASED:
         raise UnsupportedVersion(SUPPORTED_VERSIONS, version)
 
@@ -148,25 +154,6 @@ def _read_log_level(meta: Mapping[str, Any]) -> str | None:
     if type(level) is not str or level not in _LOG_LEVEL_SET:
         raise _wrong_meta(meta, META_LOG_LEVEL, f"one of {', '.join(LOG_LEVELS)}")
     return level
-
-
-def _check_name(sent: str | None, value: Any) -> None:
-    """Compare `Mcp-Name` with the parameter that it repeats. The method itself refuses a parameter of another type."""
-    if type(value) is not str:
-        return
-    if sent is None:
-        raise _mismatch("Mcp-Name", None, value)
-    decoded = decode_header_value(sent)
-    if decoded is None:
-        raise HeaderMismatch(f"Header mismatch: Mcp-Name value {quote(sent)} is malformed")
-    if decoded != value:
-        raise _mismatch("Mcp-Name", decoded, value)
-
-
-def _mismatch(name: str, sent: str | None, expected: str) -> HeaderMismatch:
-    if sent is None:
-        return HeaderMismatch(f"Header mismatch: {name} is missing, but the body says {quote(expected)}")
-    return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, but the body says {quote(expected)}")
 
 
 def _wrong_meta(meta: Mapping[str, Any], key: str, expected: str) -> InvalidParams:

@@ -16,6 +16,7 @@ from gateway.protocol.draft.first_form import FirstForm
 from gateway.protocol.draft.streaming import KEPT_NOWHERE_META, MODES, Choice, choose_mode
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.tasks import TaskWish
+from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.requests import read_tool_call
 from gateway.wires.draft.task_results import TaskAnswers
 from gateway.wires.handshake.tasks import FIRST_FORM, TTL_FORM
@@ -44,6 +45,7 @@ class DraftCalls:
         """
         wanted = read_tool_call(incoming.request.params)
         tool = self._methods.tool(wanted, incoming.caller)
+        check_param_headers(tool.param_headers, wanted.arguments, incoming.headers, optional=True)
         first = first_form.read_first_form(incoming.request.meta)
         wish = ttl_form.read_task_params(incoming.request.params)
         choice = choose_mode(None if wish is None else wish.response_modes, _modes_of(incoming.request.capabilities))

@@ -32,6 +32,7 @@ from gateway.errors import (
 from gateway.protocol.handshake.questions import read_answer, request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import server_request
+from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.registry.registry import Registry
@@ -89,6 +90,7 @@ class LegacyCalls:
         """
         wanted = read_tool_call(incoming.request.params)
         tool = self._methods.tool(wanted, incoming.caller)
+        check_param_headers(tool.param_headers, wanted.arguments, incoming.headers, optional=True)
         wish = read_task_params(incoming.request.params) if self._takes_tasks else None
         order = _order(tool, wish, takes_tasks=self._takes_tasks)
         conversation = Conversation()

@@ -181,6 +181,48 @@ async def test_a_header_that_names_another_method_spares_nobody_the_wait_for_a_p
     assert (refused.status, refused.message["error"]["code"]) == (200, -32020)
 
 
+DEPLOY: Final = {"region": "eu", "count": 3}
+ECHOED: Final = "{'region': 'eu', 'count': 3}"
+
+
+@pytest.mark.parametrize("version", [LEGACY, "2025-06-18", DRAFT])
+@pytest.mark.parametrize(
+    ("header", "is_served"),
+    [
+        ((b"mcp-name", b"deploy"), True),
+        ((b"mcp-name", b"=?base64?ZGVwbG95?="), True),
+        ((b"mcp-name", b"announce"), False),
+        ((b"mcp-name", b"Deploy"), False),
+        ((b"mcp-name", b""), False),
+        ((b"mcp-name", b"=?base64?ZGVwbG95"), False),
+        ((b"mcp-param-region", b"eu"), True),
+        ((b"mcp-param-region", b"us"), False),
+        ((b"mcp-param-count", b"3"), True),
+        ((b"mcp-param-count", b"03"), False),
+        ((b"mcp-param-zone", b"b"), True),
+    ],
+)
+async def test_a_header_that_a_proxy_routes_by_may_be_missing_but_not_wrong(
+    version: str, header: tuple[bytes, bytes], *, is_served: bool
+) -> None:
+    session = await Session(make_app("tests.integration.stream_tools")).begin(version)
+    call = {"id": 2, "method": "tools/call", "params": call_params("deploy", DEPLOY)}
+    assert (await session.post(call)).text == ECHOED
+    session.headers.append(header)
+    answer = await session.post(call)
+    if is_served:
+        assert answer.text == ECHOED
+    else:
+        assert answer.message["error"]["code"] == -32020
+
+
+async def test_a_superfluous_header_of_an_argument_is_refused() -> None:
+    session = await Session(make_app("tests.integration.stream_tools")).begin()
+    session.headers.append((b"mcp-param-region", b"eu"))
+    refused = await session.post({"id": 2, "method": "tools/call", "params": call_params("deploy", {"count": 3})})
+    assert refused.message["error"]["code"] == -32020
+
+
 async def test_a_replica_answers_to_the_name_that_other_replicas_have_for_it() -> None:
     session = await begin(allowed_hosts=("mcp.example.com",), replica_url="http://r7.internal:8080/inner")
     for host, status in {b"R7.internal:8080": 200, b"r7.internal": 403, b"r8.internal:8080": 403}.items():
