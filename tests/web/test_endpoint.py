@@ -411,6 +411,7 @@ async def test_a_request_holds_no_place_while_keys_are_fetched_and_needs_one_aft
             assert load.in_flight == 0
             other = load.arrive()
             assert other is not None
+            assert other.enter("other", goes_on=False) is None
             publish()
             assert (await waiting).error == (503, -31001)  # the other one has the only place
             other.leave()
