@@ -99,6 +99,36 @@ def test_nobody_is_let_in_who_would_be_refused_as_soon_as_the_caller_is_known() 
     assert load.arrive(OTHER, is_verified) is None
 
 
+def test_a_request_whose_body_came_late_competes_only_with_those_whose_callers_are_known() -> None:
+    load = admission(FixedLimit(16))
+    late = load.arrive(OTHER, is_verified)
+    assert late is not None
+    late.step_aside()
+    all_that_come(load, different)
+    assert late.enter("other", goes_on=False) is None
+
+
+async def test_of_all_that_were_let_in_only_as_many_wait_as_there_is_room_for() -> None:
+    load = admission(FixedLimit(16))
+    visits = all_that_come(load, different)
+    assert len(visits) > 16 + 8
+    waiting: list[asyncio.Task[None]] = []
+    refused = 0
+    for number, visit in enumerate(visits):
+        try:
+            line = visit.enter(f"caller {number}", goes_on=False)
+        except Overloaded:
+            refused += 1
+            continue
+        if line is not None:
+            waiting.append(asyncio.ensure_future(line))
+            await asyncio.sleep(0)
+    assert (load.in_flight, load.waiting, refused) == (16 + 8, 8, len(visits) - 16 - 8)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 def test_without_identity_one_caller_may_use_all_of_the_room() -> None:
     load = admission(FixedLimit(16))
     for _ in range(16 + 8):
@@ -106,20 +136,39 @@ def test_without_identity_one_caller_may_use_all_of_the_room() -> None:
     assert load.arrive() is None
 
 
-def test_forged_tokens_do_not_lower_the_limit() -> None:
+def test_forged_tokens_neither_lower_nor_raise_the_limit_and_their_waits_are_not_shown() -> None:
     limit, clock = AdaptiveLimit(TARGET), Clock()
     load = InFlight(limit, TARGET, clock)
     first = limit.value
-    for number in range(20):
-        visits = [load.arrive(different(number)) for _ in range(first)]
-        clock.now += LONGEST_WINDOW_SECONDS
+    visit = load.arrive(OTHER)
+    assert visit is not None
+    clock.now += 0.9 * TARGET  # neither so long that the limit falls, nor so short that it rises
+    visit.begin()
+    assert visit.enter("other", goes_on=False) is None
+    visit.leave()
+    assert load.queue_wait_p90 == pytest.approx(0.9 * TARGET)
+    for wait in (LONGEST_WINDOW_SECONDS + 0.1, 0.0) * 10:
+        visits = all_that_come(load, different)
+        clock.now += wait
         for visit in visits:
-            assert visit is not None
             visit.begin()
             visit.step_aside()
             visit.leave()
+        assert load.queue_wait_p90 == 0
     assert limit.value == first
-    assert load.queue_wait_p90 == 0
+
+
+@pytest.mark.parametrize("value", [LEAST, 16, 30])
+async def test_a_caller_that_has_filled_the_waiting_room_since_the_limit_fell_keeps_nobody_out(value: int) -> None:
+    crowd = Crowd(adaptive(60))
+    await crowd.do("come", 75)
+    await crowd.do("enter", 75)
+    crowd.limit.value = value
+    await crowd.do("end", 60 - value)
+    await crowd.do("go", crowd.load.waiting - value // 2)
+    assert (crowd.load.in_flight, crowd.load.waiting) == (value + value // 2, value // 2)
+    assert await is_served(crowd.load)
+    await crowd.leave()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
@@ -145,7 +194,7 @@ def test_what_is_counted_is_given_back(steps: Sequence[tuple[int, bool]]) -> Non
 class Crowd:
     """One caller who does anything, beside forged tokens."""
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: AdaptiveLimit | FixedLimit) -> None:
         self.load = admission(limit)
         self.limit = limit
         self._arrived: list[InFlightVisit] = []
@@ -253,12 +302,14 @@ async def is_served(load: InFlight) -> bool:
 
 
 DEEDS = ["come", "forge", "refuse", "step_aside", "enter", "end", "go", "limit"]
-limits = st.integers(LEAST, 40).flatmap(lambda value: st.sampled_from([adaptive(value), FixedLimit(value)]))
+limits: st.SearchStrategy[AdaptiveLimit | FixedLimit] = st.integers(LEAST, 40).flatmap(
+    lambda value: st.sampled_from([adaptive(value), FixedLimit(value)])
+)
 
 
 @given(limits, st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 60)), max_size=30))
 async def test_whatever_one_caller_and_forged_tokens_do_the_next_request_of_another_caller_is_admitted(
-    limit: Limit, deeds: Sequence[tuple[str, int]]
+    limit: AdaptiveLimit | FixedLimit, deeds: Sequence[tuple[str, int]]
 ) -> None:
     crowd = Crowd(limit)
     for what, count in deeds:
