@@ -140,7 +140,8 @@ class InFlight:
         limit = self._limit.value
         identified = self._running + self._reserved + self._queue.size
         arrivals, counted_for = self._arrivals, credential
-        if identified + arrivals.size < limit:
+        in_flight = identified + arrivals.size
+        if in_flight < limit:
             arrivals.size += 1
             counted_for = None
         else:
@@ -148,9 +149,10 @@ class InFlight:
             if found is None:
                 self._reached = True
                 return None
+            in_flight += self._known_arrivals.size
             arrivals = found
             arrivals.add(credential)
-        self._highest = max(self._highest, identified + self._arrivals.size + self._known_arrivals.size)
+        self._highest = max(self._highest, in_flight + 1)
         return InFlightVisit(self, self.clock(), credential, arrivals, counted_for)
 
     def _find_room(
@@ -437,7 +439,10 @@ class InFlightVisit:
             requests.rejoin()
         else:
             self._arrivals = None
-            arrivals.release(self._counted_for)
+            if self._counted_for is None:  # on the hot path
+                arrivals.size -= 1
+            else:
+                arrivals.release(self._counted_for)
         if not self._is_identified:
             self._is_identified = True
             requests.identified(self._waited)
