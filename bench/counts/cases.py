@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from bench import servers
 from bench.cases import FORMS_AND_TASKS, answering, call, check_complete, check_question, request
 from bench.clients import Answer, WrongAnswer
 from bench.counts.replica import PORT, Replica
+from gateway.admission.leg_limit import FixedLimit
 from gateway.auth.tokens import mint
 from gateway.process.replica import build
 from gateway.sealing.keyring import generate_entry
@@ -188,12 +190,15 @@ def token_of(subject: str = "user") -> str:
 
 @contextmanager
 def _full(replica: Replica) -> Iterator[None]:
-    """Let others occupy every place."""
-    visits = list(iter(replica.services.load.arrive, None))
-    try:
-        yield
-    finally:
-        for visit in visits:
+    """Let somebody else occupy every place."""
+    load = replica.services.load
+    with patch.object(load, "_limit", FixedLimit(1)):
+        visit = load.arrive()
+        assert visit is not None
+        visit.enter("somebody else", goes_on=False)
+        try:
+            yield
+        finally:
             visit.leave()
 
 

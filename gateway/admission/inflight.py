@@ -3,13 +3,12 @@
 A request counts from the moment its headers are complete, before any work is spent on it. Up to a limit, requests are
 processed; half as many again wait for a place; all others are refused at once. A request does not count while its
 client is still sending the body, or while its token is being verified. So neither a slow client nor a slow identity
-provider takes a place from others.
+provider takes a place from others. Until its caller is known, a request counts for its credential: see `Arrivals`.
 
 No caller can keep the others out. Places go to callers in turn, and never to a caller that holds half of them while
 others wait. If one caller holds more places than there are now, because the limit has fallen, the others have a few
-places in reserve. Of the room to wait in, a caller gets no more than it leaves free, so the next caller can still be
-identified. A caller that wants more is refused. While that lasts, its requests are refused as they arrive, by their
-credential.
+places in reserve. Of the room to wait in, a caller gets no more than it leaves free. A caller that wants more is
+refused. While that lasts, its requests are refused as they arrive, by their credential.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import statistics
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
+from gateway.admission.arrivals import Arrivals
 from gateway.admission.leg_limit import Limit
 from gateway.errors import Overloaded
 from gateway.observability.counters import Count
@@ -51,13 +51,14 @@ class InFlight:
     """
 
     def __init__(self, limit: Limit, target_seconds: float, clock: Callable[[], float]) -> None:
-        self.in_flight = 0
         self.draining = False
         self._draining_since = math.inf
         self._notice_is_over = False
         self._limit = limit
         self._target = target_seconds
         self.clock = clock
+        self._arrivals = Arrivals()
+        self._known_arrivals = Arrivals()  # of verified tokens, if the others leave no room
         self._running = 0  # without those in reserve
         self._reserved = 0
         self._reserved_by: dict[Hashable, int] = {}
@@ -71,6 +72,7 @@ class InFlight:
         self._last_place_given = -math.inf
         self._turns: list[float] = []
         self._last_began = 0.0
+        self._last_identified = 0.0
         self._last_ran = False
         self._window_began = clock()
         self._highest = 0
@@ -81,6 +83,12 @@ class InFlight:
     def limit(self) -> int:
         """How many requests are processed at once, as of now."""
         return self._limit.value
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are processed, wait for a place, or have arrived and do not have a known caller yet."""
+        arrived = self._arrivals.size + self._known_arrivals.size
+        return self._running + self._reserved + self._queue.size + arrived
 
     @property
     def queue_target(self) -> float:
@@ -96,7 +104,7 @@ class InFlight:
         """
         now = self.clock()
         so_far = _percentile([now - since for since in tuple(self._waiting_since.values())])
-        if now - max(self._last_began, self._last_place_given) > LONGEST_WINDOW_SECONDS:
+        if now - max(self._last_identified, self._last_place_given) > LONGEST_WINDOW_SECONDS:
             return so_far
         return max(so_far, self._looked_at_p90, _percentile(self._queue_waits))
 
@@ -119,38 +127,75 @@ class InFlight:
         """Shed every leg, including those that arrived before load balancers noticed the drain."""
         self._notice_is_over = True
 
-    def arrive(self, credential: bytes = b"") -> InFlightVisit | None:
+    def arrive(
+        self, credential: bytes | None = None, is_verified: Callable[[bytes], bool] | None = None
+    ) -> InFlightVisit | None:
         """Count a request whose headers are complete; return None if it must be refused.
 
-        The credential identifies its caller, not verified yet.
+        The credential is said to identify its caller. It is None if all requests have the same caller. `is_verified`
+        returns whether a credential is known to be valid. It is called only if forged ones may have taken all room.
         """
-        if (self._credentials and self._is_known_to_have_a_share(credential)) or not self.count():
+        if self._credentials and self._is_known_to_have_a_share(credential):
             return None
-        return InFlightVisit(self, self.clock(), credential)
-
-    def count(self) -> bool:
-        """Count a request unless there are too many; return whether it counts."""
         limit = self._limit.value
-        if self.in_flight >= limit + limit // 2 and not self._has_room_in_reserve(limit):
-            self._reached = True
-            return False
-        self.in_flight += 1
-        self._highest = max(self._highest, self.in_flight)
-        return True
+        identified = self._running + self._reserved + self._queue.size
+        arrivals, counted_for = self._arrivals, credential
+        in_flight = identified + arrivals.size
+        if in_flight < limit:
+            arrivals.size += 1
+            counted_for = None
+        else:
+            found = self._find_room(credential, is_verified, limit, identified)
+            if found is None:
+                self._reached = True
+                return None
+            in_flight += self._known_arrivals.size
+            arrivals = found
+            arrivals.add(credential)
+        self._highest = max(self._highest, in_flight + 1)
+        return InFlightVisit(self, self.clock(), credential, arrivals, counted_for)
+
+    def _find_room(
+        self, credential: bytes | None, is_verified: Callable[[bytes], bool] | None, limit: int, identified: int
+    ) -> Arrivals | None:
+        """Return where to count a request for which there may be no place; None if there is no room to wait either.
+
+        Without it, so many requests are `identified`: they have a place or wait for one.
+        """
+        free = limit + limit // 2 - identified
+        at_hand = free if free > 0 else self._left_in_reserve(limit)
+        if not at_hand:
+            return None
+        if self._arrivals.has_room(credential, free, at_hand):
+            return self._arrivals
+        if (
+            credential is not None
+            and is_verified is not None
+            and self._known_arrivals.has_room(credential, free, at_hand)
+            and is_verified(credential)
+        ):
+            return self._known_arrivals
+        return None
+
+    def rejoin(self) -> None:
+        """Note that a request counts again."""
+        self._highest = max(self._highest, self.in_flight + 1)
 
     def _has_fallen(self, limit: int) -> bool:
         """Return whether the limit has fallen below what was admitted before."""
-        return self._running > limit or self._queue.size > limit // 2
+        waiting, waiting_room = self._queue.size, limit // 2
+        # No caller can fill the waiting room alone unless it was larger before.
+        return self._running > limit or waiting > waiting_room or (waiting == waiting_room and self._queue.callers == 1)
 
     def _may_use_reserve(self, caller: Hashable, limit: int) -> bool:
         return self._reserved < self._limit.reserve and self._queue.held_by(caller) < max(1, limit // 2)
 
-    def _has_room_in_reserve(self, limit: int) -> bool:
-        """Return whether one more request may find out whose it is, because there may be a place in reserve for it."""
-        unidentified = self.in_flight - self._running - self._reserved - self._queue.size
-        return unidentified < self._limit.reserve and self._has_fallen(limit)
+    def _left_in_reserve(self, limit: int) -> int:
+        """Return how many places in reserve are free for callers that hold less than their share."""
+        left = self._limit.reserve - self._reserved
+        return left if left > 0 and self._has_fallen(limit) else 0
 
-    def _is_known_to_have_a_share(self, credential: bytes) -> bool:
+    def _is_known_to_have_a_share(self, credential: bytes | None) -> bool:
         """Return whether a credential belongs to a caller that would be refused once identified."""
         if not self._queue.size:
             self._credentials.clear()
@@ -167,14 +212,14 @@ class InFlight:
         waiting = self._queue.waiting_of(caller)
         return waiting > 0 and waiting >= self._limit.value // 2 - self._queue.size
 
-    def check_share(self, caller: Hashable, credential: bytes) -> None:
+    def check_share(self, caller: Hashable, credential: bytes | None) -> None:
         """Check that a caller may wait for one more place. The anonymous caller, None, has no share.
 
         Raises:
-            Overloaded: it has its share of the room to wait in; or the limit has fallen, and so has the room.
+            Overloaded: it has its share of the room to wait in, or there is no room left.
         """
         limit = self._limit.value
-        if self._queue.size >= limit // 2 and self._has_fallen(limit) and not self._may_use_reserve(caller, limit):
+        if self._queue.size >= limit // 2 and not (self._has_fallen(limit) and self._may_use_reserve(caller, limit)):
             raise Overloaded
         if caller is None or not self._has_its_share(caller):
             return
@@ -189,18 +234,24 @@ class InFlight:
         """Note that work on a request begins; return how long it waited for the event loop, in seconds."""
         now = self.clock()
         elapsed = now - self._window_began
-        if elapsed >= WINDOW_SECONDS and (
-            len(self._loop_waits) >= WINDOW_REQUESTS or elapsed >= LONGEST_WINDOW_SECONDS
-        ):
-            self._look(now)
-        waited = now - arrived_at
-        self._loop_waits.append(waited)
+        if elapsed >= WINDOW_SECONDS:
+            least = WINDOW_REQUESTS if elapsed < LONGEST_WINDOW_SECONDS else 1
+            if len(self._loop_waits) >= least:
+                self._look(now)
         # The request was next in line, so the previous one used the loop until now, unless it only joined the queue.
         if self._last_ran and arrived_at <= self._last_began:
             self._turns.append(now - self._last_began)
         self._last_began = now
         self._last_ran = False
-        return waited
+        return now - arrived_at
+
+    def identified(self, waited: float) -> None:
+        """Note how long a request waited for the event loop, in seconds, once its caller is known.
+
+        Requests with forged tokens do not count, so they cannot lower the limit for all others.
+        """
+        self._loop_waits.append(waited)
+        self._last_identified = self._last_began
 
     def entered(self, waited: float) -> None:
         """Note how long a request waited in total until its leg began, in seconds."""
@@ -328,18 +379,38 @@ class InFlight:
 class InFlightVisit:
     """One request on its way: it arrives, begins, enters and leaves.
 
-    `arrived_at` is when its headers were complete. The credential identifies its caller, not verified yet.
+    `arrived_at` is when its headers were complete. The credential is said to identify its caller. Until the caller is
+    known, the request is one of the arrivals, `counted_for` its credential if there may be no place for it.
     """
 
-    __slots__ = ("_caller", "_counted", "_credential", "_has_place", "_requests", "_since", "_waited")
+    __slots__ = (
+        "_arrivals",
+        "_caller",
+        "_counted_for",
+        "_credential",
+        "_has_place",
+        "_is_identified",
+        "_requests",
+        "_since",
+        "_waited",
+    )
 
-    def __init__(self, requests: InFlight, arrived_at: float, credential: bytes = b"") -> None:
+    def __init__(
+        self,
+        requests: InFlight,
+        arrived_at: float,
+        credential: bytes | None,
+        arrivals: Arrivals,
+        counted_for: bytes | None,
+    ) -> None:
         self._requests = requests
         self._credential = credential
+        self._arrivals: Arrivals | None = arrivals
+        self._counted_for = counted_for
         self._caller: Hashable = None
         self._since = arrived_at
         self._waited = 0.0
-        self._counted = True
+        self._is_identified = False
         self._has_place = False
 
     def begin(self) -> None:
@@ -348,24 +419,33 @@ class InFlightVisit:
 
     def step_aside(self) -> None:
         """Stop counting the request until it enters: its client is still sending it, or its token is new."""
-        if self._counted:
-            self._counted = False
-            self._requests.in_flight -= 1
+        arrivals = self._arrivals
+        if arrivals is not None:
+            self._arrivals = None
+            arrivals.release(self._counted_for)
 
     def enter(self, caller: Hashable = None, *, goes_on: bool) -> Coroutine[Any, Any, None] | None:
         """Take a place, also again after `leave`; if all are taken, return an awaitable that waits for one.
 
-        Requests that seem to continue a call (`goes_on`) take precedence.
+        The caller is verified now. Requests that seem to continue a call (`goes_on`) take precedence.
 
         Raises:
             Overloaded: too many requests wait already, or too many of this caller; or, from the awaitable, the wait was
                 too long.
         """
         requests = self._requests
-        if not self._counted:
-            self._counted = requests.count()
-            if not self._counted:
-                raise Overloaded
+        arrivals = self._arrivals
+        if arrivals is None:
+            requests.rejoin()
+        else:
+            self._arrivals = None
+            if self._counted_for is None:  # on the hot path
+                arrivals.size -= 1
+            else:
+                arrivals.release(self._counted_for)
+        if not self._is_identified:
+            self._is_identified = True
+            requests.identified(self._waited)
         self._caller = caller
         if not requests.take_place(caller):
             requests.check_share(caller, self._credential)
@@ -386,7 +466,8 @@ class InFlightVisit:
             self._has_place = False
             self._waited = 0.0
             self._requests.free_place(self._caller)
-        self.step_aside()
+        if self._arrivals is not None:
+            self.step_aside()
 
 
 def _percentile(waits: list[float]) -> float:

@@ -105,6 +105,8 @@ class McpEndpoint:
         self._origins = origins
         self._callers = callers
         self._admission = admission
+        self._has_callers = authenticator.known(None) is None
+        self._is_verified = _asking(authenticator)
         self._telemetry = telemetry
         self._audit = audit
         self._bodies = BodyReader(max_body_bytes)
@@ -135,7 +137,8 @@ class McpEndpoint:
         refused = False
         if scope["method"] == "POST" and not method.startswith(NEVER_REFUSED):
             if self.takes_on:
-                visit = self._admission.arrive(last_values.get(b"authorization", b""))
+                credential = last_values.get(b"authorization", b"") if self._has_callers else None
+                visit = self._admission.arrive(credential, self._is_verified)
             refused = visit is None
         arrival = scope[ARRIVAL] = Arrival(last_values, method, visit, refused=refused)
         return arrival
@@ -440,6 +443,15 @@ class _Client:
 
 def _takes_streams(accept: bytes | None) -> bool:
     return not accept or accept.find(_STREAM) >= 0 or _STREAMS.search(accept) is not None
+
+
+def _asking(authenticator: Authenticator) -> Callable[[bytes], bool]:
+    """Return a function that tells whether an `Authorization` header was verified before."""
+
+    def is_verified(value: bytes) -> bool:
+        return authenticator.known(Headers([(b"authorization", value)]).get(b"authorization")) is not None
+
+    return is_verified
 
 
 def _arrival_of(scope: Scope) -> Arrival:

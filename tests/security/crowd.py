@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,12 @@ async def hold(value: Any) -> str:
 async def echo(text: str) -> str:
     """Give the text back."""
     return text
+
+
+@tool
+async def stop_everything(pipe: str) -> str:
+    """Stop the event loop until somebody has opened a named pipe to write, and has closed it again."""
+    return Path(pipe).read_text()  # noqa: ASYNC240 - it is meant to block
 
 
 @contextlib.contextmanager
@@ -115,10 +121,14 @@ class Storm:
         thread.join()
 
     def _message(self, sent: Sent) -> bytes:
-        body = sent.body
-        headers = {**headers_of(sent, self.user), "host": "localhost", "content-length": str(len(body))}
-        lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "connection: close"]
-        return "\r\n".join([*lines, "", ""]).encode() + body
+        return message_of(sent, {**headers_of(sent, self.user), "connection": "close"})
+
+
+def message_of(sent: Sent, headers: Mapping[str, str]) -> bytes:
+    """Return the bytes of a request."""
+    headers = {**headers, "host": "localhost", "content-length": str(len(sent.body))}
+    lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + sent.body
 
 
 def headers_of(sent: Sent, user: str) -> dict[str, str]:

@@ -398,6 +398,16 @@ async def test_a_bug_of_ours_is_an_internal_error_that_reveals_nothing(
     assert (await Client(app).post(ECHO)).text == "hello"
 
 
+async def test_without_identity_requests_with_the_same_header_may_use_all_of_the_room() -> None:
+    app = make_app(max_inflight=8)
+    headers = [(b"mcp-method", b"tools/call"), (b"authorization", b"Bearer for-somebody-else")]
+    arrivals = [app._endpoint.arrived({"type": "http", "method": "POST", "headers": headers}) for _ in range(13)]
+    assert [arrival.refused for arrival in arrivals] == [False] * 12 + [True]
+    for arrival in arrivals:
+        arrival.step_aside()
+    assert app._services.load.in_flight == 0
+
+
 async def test_a_request_holds_no_place_while_keys_are_fetched_and_needs_one_afterwards() -> None:
     old, new = SigningKey("old"), SigningKey("new")
     bearer = f"Bearer {new.token()}"
@@ -411,6 +421,7 @@ async def test_a_request_holds_no_place_while_keys_are_fetched_and_needs_one_aft
             assert load.in_flight == 0
             other = load.arrive()
             assert other is not None
+            assert other.enter("other", goes_on=False) is None
             publish()
             assert (await waiting).error == (503, -31001)  # the other one has the only place
             other.leave()
