@@ -1,11 +1,13 @@
 """Meters for a piece of code: functions called, instructions executed, memory allocated.
 
-This package itself is not counted: it is the client, not the replica.
+This package itself is not counted: it is the client, not the replica. Nor is `threading`, because only chance decides
+whether the thread that writes a log waits for the next line.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -13,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 TOP: Final = Path(__file__).resolve().parent.parent.parent
-_OURSELVES: Final = str(Path(__file__).resolve().parent)
+_UNCOUNTED: Final = (str(Path(__file__).resolve().parent), threading.__file__)
 
 _EXCLUDED: dict[CodeType, bool] = {}
 
@@ -21,7 +23,7 @@ _EXCLUDED: dict[CodeType, bool] = {}
 def _is_excluded(code: CodeType) -> bool:
     known = _EXCLUDED.get(code)
     if known is None:
-        known = _EXCLUDED[code] = code.co_filename.startswith(_OURSELVES)
+        known = _EXCLUDED[code] = code.co_filename.startswith(_UNCOUNTED)
     return known
 
 

@@ -120,4 +120,5 @@ class HeldBody:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Free the bytes."""
-        self.clear()
+        if self._size:
+            self._budget.free(self._caller, self._size)

@@ -152,7 +152,8 @@ class InFlight:
             in_flight += self._known_arrivals.size
             arrivals = found
             arrivals.add(credential)
-        self._highest = max(self._highest, in_flight + 1)
+        if in_flight >= self._highest:
+            self._highest = in_flight + 1
         return InFlightVisit(self, self.clock(), credential, arrivals, counted_for)
 
     def _find_room(
