@@ -126,6 +126,7 @@ class Stream:
 
     async def _listen(self, url: str) -> None:
         params = {"name": self.tool, "arguments": self.arguments, "task": {"responseModes": ["streaming"]}}
+        message: dict[str, Any] = {}
         async with asked(url, self.token, "tools/call", params) as messages:
             async for message in messages:
                 assert not self.complete, f"after the last response comes {message}"
@@ -134,7 +135,7 @@ class Stream:
                     self._take(message["result"], self.breaks_after - len(self.taken))
                 if len(self.taken) == self.breaks_after:
                     return
-        assert self.complete, "the stream has ended early"
+        assert self.complete, f"the stream has ended early, after {message}"
 
     async def _resume(self, url: str) -> None:
         """Ask for the segments after the last one."""
