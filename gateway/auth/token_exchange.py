@@ -39,6 +39,9 @@ LEEWAY_SECONDS: Final = 30.0
 """How long before its end a token is no longer handed out, so that the other service still accepts it."""
 MAX_LIFETIME_SECONDS: Final = 3600.0
 """The longest time that a token is cached, whatever the endpoint says."""
+RENEWAL_SECONDS: Final = 10.0
+"""How soon a renewed token can be renewed again. Otherwise a service that refuses every token would cause as many
+exchanges as calls, and the endpoint may limit them for all callers together."""
 CACHE_ENTRIES: Final = 4096
 
 _TYPE: Final = "urn:ietf:params:oauth:token-type:"
@@ -60,6 +63,7 @@ log = logging.getLogger(__name__)
 class _Kept:
     token: ExchangedToken
     until: float
+    renewable_from: float
 
 
 class TokenExchange:
@@ -139,7 +143,8 @@ class TokenExchange:
         key = (principal, sha256(token.encode()).digest(), wanted)
         kept = self._kept.get(key)
         if kept is not None:
-            if self._clock() < kept.until and not wanted.renewed:
+            now = self._clock()
+            if now < kept.until and not (wanted.renewed and now >= kept.renewable_from):
                 self._kept.move_to_end(key)
                 return kept.token
             del self._kept[key]
@@ -168,7 +173,8 @@ class TokenExchange:
             raise self._failed(wanted, str(error)) from None
         except _Refused as error:
             raise self._failed(wanted, str(error), error.code) from None
-        self._keep(key, _Kept(exchanged, began + lifetime - LEEWAY_SECONDS))
+        renewable_from = began + RENEWAL_SECONDS if wanted.renewed else began
+        self._keep(key, _Kept(exchanged, began + lifetime - LEEWAY_SECONDS, renewable_from))
         return exchanged
 
     async def probe(self) -> str:

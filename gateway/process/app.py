@@ -55,6 +55,9 @@ SILENT_SECONDS = 12.0
 """How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
 that is gone is noticed within 30."""
 
+MAX_READINGS: Final = 2
+"""How many readings of callers' tasks for the playground run at once. Each reads all tasks of a caller."""
+
 IDLE_SECONDS = 75.0
 """How long idle connections stay open: longer than in common load balancers, so the balancer closes them first."""
 
@@ -130,6 +133,7 @@ class GatewayApp:
     def _playground(self) -> Playground:
         services, wires = self._services, self._services.wires
         settings, access = services.settings, wires.access
+        readings = asyncio.Semaphore(MAX_READINGS)
 
         def config() -> Config:
             return Config(
@@ -142,7 +146,10 @@ class GatewayApp:
 
         async def authenticate(authorization: str | None) -> Caller:
             known = services.authenticator.known(authorization)
-            return await services.authenticator.authenticate(authorization) if known is None else known
+            caller = await services.authenticator.authenticate(authorization) if known is None else known
+            if caller.principal is not None:  # anonymous ones are told apart by their address, which is not known here
+                services.callers.admit(caller.principal, "")
+            return caller
 
         async def upstreams(authorization: str | None) -> list[Upstream]:
             await authenticate(authorization)
@@ -151,7 +158,9 @@ class GatewayApp:
 
         async def tasks(authorization: str | None) -> Sequence[TaskView]:
             assert access is not None  # noqa: S101 - the route exists only with a task store
-            return await access.newest(MAX_TASKS, await authenticate(authorization), wires.dispatcher.registry)
+            caller = await authenticate(authorization)
+            async with readings:
+                return await access.newest(MAX_TASKS, caller, wires.dispatcher.registry)
 
         return Playground(config, upstreams, None if access is None else tasks)
 

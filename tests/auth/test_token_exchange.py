@@ -15,6 +15,7 @@ from gateway.auth.token_exchange import (
     MAX_ANSWER_BYTES,
     MAX_AT_ONCE,
     MAX_TOKEN_CHARACTERS,
+    RENEWAL_SECONDS,
     TokenExchange,
 )
 from gateway.engine.exchanged_token import ExchangedToken
@@ -315,4 +316,14 @@ async def test_a_token_that_was_refused_is_replaced_for_everyone(
     assert await value(exchange) == "issued-1-for-orders"
     assert await value(exchange, wanted=TokenWanted("orders", renewed=True)) == "issued-2-for-orders"
     assert await value(exchange) == "issued-2-for-orders"
+    assert endpoint.requests == 2
+
+
+async def test_a_service_that_refuses_every_token_causes_few_exchanges(
+    exchange: TokenExchange, endpoint: TokenEndpoint, clock: Clock
+) -> None:
+    renewed = TokenWanted("orders", renewed=True)
+    assert [await value(exchange, wanted=renewed) for _ in range(20)] == ["issued-1-for-orders"] * 20
+    clock.now += RENEWAL_SECONDS
+    assert [await value(exchange, wanted=renewed) for _ in range(20)] == ["issued-2-for-orders"] * 20
     assert endpoint.requests == 2

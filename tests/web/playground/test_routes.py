@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
+from gateway.auth.tokens import mint
 from gateway.web.playground.files import read_files
 from gateway.web.playground.headers import CONTENT_SECURITY_POLICY
 from tests.asgi import HOST, Client, RawHeaders, make_app
@@ -114,6 +115,17 @@ async def test_tasks_need_a_token_where_callers_are_authenticated() -> None:
 async def test_the_servers_behind_the_gateway_are_listed_for_callers_only() -> None:
     assert msgspec.json.decode((await get("/playground/upstreams")).body) == {"upstreams": []}
     assert (await get("/playground/upstreams", auth="jwt", jwt_secret="s" * 32)).status == 401
+
+
+@pytest.mark.setting("rate_limit")
+@pytest.mark.parametrize("path", ["/playground/upstreams", "/playground/tasks"])
+async def test_what_a_caller_reads_counts_in_its_rate(path: str) -> None:
+    secret = "s" * 32
+    bearer = (b"authorization", b"Bearer " + mint(secret, path, "tests").encode())
+    settings = {"auth": "jwt", "jwt_secret": secret, "redis_url": "unix:///nowhere", "rate_limit": "1/h burst 2"}
+    statuses = [(await get(path, (HOST, bearer), **settings)).status for _ in range(3)]
+    assert 429 not in statuses[:2]
+    assert statuses[2] == 429
 
 
 async def test_without_a_task_store_there_are_no_tasks_to_list() -> None:
