@@ -152,6 +152,6 @@ async def test_a_tool_that_one_caller_sees_is_found_with_all_that_its_entry_says
     await callers.names(ADA)
     finder = callers.live.live.part.finder
     assert finder is not None
-    found = finder.find("tools", "bugs__ada_none")
+    found = await finder.find_for("tools", "bugs__ada_none", Requester(principal=ADA))
     assert found is not None
     assert found.label == "bugs__ada_none"
