@@ -46,8 +46,8 @@ class Finder(Protocol):
     def find(self, kind: Kind, name: str, /) -> Served | None:
         """Return the relay for a name or URI with the prefix of the part, or None if it may not be called.
 
-        The prefix of a URI is in lower case. If each caller has other lists, the relay is not for a caller's call: it
-        says which scopes a name needs, and a worker calls with it what the call's own relay has prepared.
+        The prefix of a URI is in lower case. If each caller has other lists, the relay is not for the call of a caller.
+        It has the scopes of the name, and a worker runs the tasks with it that `find_for` and `prepare_task` prepared.
         """
         ...
 

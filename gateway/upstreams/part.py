@@ -179,7 +179,6 @@ class PartMaker:
         """
         if self._lists is None:
             return self.find(kind, name)
-        requester.step_aside()
         try:
             return self._found(kind, name, await self._known_to(kind, requester))
         except UpstreamFailure as failure:

@@ -37,7 +37,7 @@ DEFAULT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one caller may see of a list: in the upstream's order, and to look entries up."""
+    """The part of a list that one caller may see: in the upstream's order, and to look entries up."""
 
     served: Mapping[str, Served]
     known: KnownEntries
@@ -95,6 +95,7 @@ class ListsByCaller:
             self._kept.move_to_end(key)
             if self._clock() < kept.until:
                 return kept.shown
+        requester.step_aside()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 return (await asyncio.shield(self._started(key, caller))).shown

@@ -1,4 +1,4 @@
-"""Callers whose lists differ: a call follows the list of its own caller, whoever has read another one before."""
+"""Callers whose lists differ: a call follows the list of its own caller, in whatever order lists were read."""
 
 from __future__ import annotations
 
