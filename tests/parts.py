@@ -101,3 +101,7 @@ class Unlisted:
         if kind == "prompts":
             return relayed_prompt(self.upstream, name, listed=False, **self.options)
         return relayed_resource(self.upstream, name, listed=False, **self.options)
+
+    async def find_for(self, kind: str, name: str, _requester: Requester, /) -> Relayed | None:
+        """Return the same for every caller."""
+        return self.find(kind, name)

@@ -46,8 +46,13 @@ class Finder(Protocol):
     def find(self, kind: Kind, name: str, /) -> Served | None:
         """Return the relay for a name or URI with the prefix of the part, or None if it may not be called.
 
-        The prefix of a URI is in lower case.
+        The prefix of a URI is in lower case. If each caller has other lists, the relay is not for the call of a caller.
+        It has the scopes of the name, and a worker runs the tasks with it that `find_for` and `prepare_task` prepared.
         """
+        ...
+
+    async def find_for(self, kind: Kind, name: str, requester: Requester, /) -> Served | None:
+        """Return the same for the call of one caller, by what the upstream shows that caller."""
         ...
 
 

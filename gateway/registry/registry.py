@@ -6,7 +6,7 @@ import copy
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gateway.authoring.completions import Completer
 from gateway.authoring.lifespans import Lifespan
@@ -15,7 +15,7 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.server import Introduction, two_introductions
 from gateway.authoring.tools import Tool
-from gateway.authoring.uri_templates import UriTemplate, is_template
+from gateway.authoring.uri_templates import UriTemplate
 from gateway.errors import AuthoringError, ConfigurationError
 from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
@@ -27,6 +27,7 @@ from gateway.registry.parts import (
     TTL_MS,
     UI_SCHEME,
     URI_SEPARATOR,
+    Finder,
     Hidden,
     Kind,
     Offer,
@@ -34,6 +35,7 @@ from gateway.registry.parts import (
     Share,
     owning_prefix,
 )
+from gateway.registry.relayed import Requester
 
 ServedT = TypeVar("ServedT", bound=Served)
 
@@ -207,11 +209,27 @@ class Registry:
 
     def _find(self, kind: Kind, name: str) -> Served | None:
         """Ask the part to which the prefix of a name belongs."""
+        finder = self._finder(name)
+        return None if finder is None else finder.find(kind, name)
+
+    def _finder(self, name: str) -> Finder | None:
         prefix, separator, _ = name.partition(NAME_SEPARATOR)
         share = self._by_prefix.get(prefix if separator else "") or self._by_prefix.get("")
-        if share is None or share.part.finder is None:
-            return None
-        return share.part.finder.find(kind, name)
+        return None if share is None else share.part.finder
+
+    async def unlisted_tool(self, name: str, requester: Requester) -> Tool | None:
+        """Return the tool that only its upstream knows by this name, for the call of one caller."""
+        found = await self._find_for("tools", name, requester)
+        return found if isinstance(found, Tool) else None
+
+    async def unlisted_prompt(self, name: str, requester: Requester) -> Prompt | None:
+        """Return the prompt that only its upstream knows by this name, for the request of one caller."""
+        found = await self._find_for("prompts", name, requester)
+        return found if isinstance(found, Prompt) else None
+
+    async def _find_for(self, kind: Kind, name: str, requester: Requester) -> Served | None:
+        finder = self._finder(name)
+        return None if finder is None else await finder.find_for(kind, name, requester)
 
     def find_resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """Return the resource that serves `uri`, with the values of its template's variables, or None.
@@ -220,23 +238,28 @@ class Registry:
         form, so that no other spelling of a URI leads to another entry, with other scopes. At last the upstream whose
         prefix the URI has is asked for a relay.
         """
+        found = self.listed_resource(uri)
+        if found is not None or not self._by_prefix:
+            return found
+        relay = self._find_by_uri(uri)
+        return (relay, {}) if relay is not None else None
+
+    async def unlisted_resource(
+        self, kind: Literal["resources", "templates"], uri: str, requester: Requester
+    ) -> Resource | None:
+        """Return what only its upstream knows by a URI or template, for the request of one caller."""
+        exact, finder, own = self._finder_of_uri(kind, uri)
+        if exact is not None or finder is None:
+            return exact
+        relay = await finder.find_for(kind, own, requester)
+        return relay if isinstance(relay, Resource) else None
+
+    def listed_resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        """Return the resource with this URI as its list has it, else the local one that serves it."""
         if len(uri) > MAX_URI_CHARACTERS:
             return None
         exact = self.resources.get(uri)
-        if exact is not None:
-            return exact, {}
-        found = self._find_local(uri)
-        if found is not None or not self._by_prefix:
-            return found
-        relay = self._find_by_uri("resources", uri)
-        return (relay, {}) if relay is not None else None
-
-    def find_template(self, uri: str) -> Resource | None:
-        """Return the template or resource with this URI as its list has it, else the relay of an upstream for it."""
-        if len(uri) > MAX_URI_CHARACTERS:
-            return None
-        listed = self.templates.get(uri) or self.resources.get(uri)
-        return listed or self._find_by_uri("templates" if is_template(uri) else "resources", uri)
+        return self._find_local(uri) if exact is None else (exact, {})
 
     def _find_local(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """Return the local resource for a URI that is not written as any resource's."""
@@ -255,16 +278,21 @@ class Registry:
                 return candidate, values
         return None
 
-    def _find_by_uri(self, kind: Kind, uri: str) -> Resource | None:
-        """Ask the upstream to which the prefix of a URI or template belongs."""
-        share, own = self._owner(uri)
-        if share is None:
-            return None
-        exact = self.templates.get(own) if kind == "templates" else self.resources.get(own)
-        if exact is not None or share.part.finder is None:
+    def _find_by_uri(self, uri: str) -> Resource | None:
+        """Ask the upstream to which the prefix of a URI belongs."""
+        exact, finder, own = self._finder_of_uri("resources", uri)
+        if exact is not None or finder is None:
             return exact
-        relay = share.part.finder.find(kind, own)
+        relay = finder.find("resources", own)
         return relay if isinstance(relay, Resource) else None
+
+    def _finder_of_uri(self, kind: Kind, uri: str) -> tuple[Resource | None, Finder | None, str]:
+        """Return what is listed for another spelling of a prefix, else what to ask, and for which URI or template."""
+        share, own = (None, uri) if len(uri) > MAX_URI_CHARACTERS else self._owner(uri)
+        if share is None:
+            return None, None, own
+        exact = self.templates.get(own) if kind == "templates" else self.resources.get(own)
+        return exact, share.part.finder, own
 
     def own_uri(self, uri: str) -> str:
         """Return a URI as changes of its resource are announced: clients may spell it in another way."""

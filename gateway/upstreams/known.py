@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from gateway.authoring.served import Served
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
@@ -101,7 +101,34 @@ class KnownEntries:
         if kind == "templates":
             self._templates.pop(exposed, None)
 
+    def update(self, newer: KnownEntries) -> None:
+        """Add the entries of another one."""
+        for (kind, exposed), known in newer._entries.items():
+            self.add(kind, exposed, known)
+
     def keep(self, number: int) -> None:
         """Forget the oldest entries but this many."""
         while len(self._entries) > number:
             self.remove(*next(iter(self._entries)))
+
+
+class CallersEntries:
+    """The entries that one caller may see, of the lists that were read for it."""
+
+    def __init__(self, lists: Mapping[Kind, KnownEntries]) -> None:
+        self._lists = lists
+
+    def get(self, kind: Kind, exposed: str) -> Known | None:
+        """Return the entry with this exposed name."""
+        return self._lists[kind].get(kind, exposed)
+
+    def like(self, kind: Kind, uri: str) -> Known | None:
+        """See `KnownEntries.like`."""
+        return self._lists[kind].like(kind, uri)
+
+    def made(self, uri: str) -> str | None:
+        """See `KnownEntries.made`."""
+        return self._lists["templates"].made(uri)
+
+
+Lookup: TypeAlias = KnownEntries | CallersEntries

@@ -8,14 +8,14 @@ import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.authoring.uri_templates import is_template
-from gateway.errors import GatewayError, InternalError, MissingCapability, ResourceNotFound
+from gateway.errors import CannotContinue, InternalError, MissingCapability, ResourceNotFound
 from gateway.protocol.upstream.cleaning import oversteps
-from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, is_repeatable
+from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.protocol.uris.canonical import canonical_listed
@@ -27,11 +27,11 @@ from gateway.upstreams.config.definition import Definition, TaskMode
 from gateway.upstreams.config.pins import PINNED_KINDS
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.known import URI_KINDS, Known, KnownEntries, canonical_asked, judged_of
-from gateway.upstreams.lists.caller_lists import ListsByCaller
+from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, canonical_asked, judged_of
+from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
 from gateway.upstreams.ports import UpstreamTelemetry
-from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, Learned, UpstreamRelay
+from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, UpstreamRelay
 from gateway.upstreams.texts import refused_request, sentence_of
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ UNKNOWN_TTL_MS: Final = 10_000
 """How long clients may cache the lists of an upstream that does not say how long they stay valid."""
 
 MAX_KNOWN: Final = 20_000
-"""How many entries are remembered of an upstream that shows each caller others."""
+"""How many entries are remembered of an upstream that shows each caller others. Equal ones share one relay."""
 
 ENTRIES_AT_ONCE: Final = 25
 """After how many entries other work gets its turn: cleaning them takes a few milliseconds."""
@@ -82,8 +82,9 @@ class _Found:
 class PartMaker:
     """Makes the part of one upstream. It also finds what no list has, and completes arguments.
 
-    An entry that has not changed keeps its relay from one list to the next. `revision` changes when the lists of
-    callers may have changed.
+    An entry that has not changed keeps its relay from one list to the next. If each caller has other lists, a call is
+    served only by what the caller's own list says; what others have is known only by name. `revision` changes when the
+    lists of callers may have changed.
     """
 
     def __init__(
@@ -98,9 +99,7 @@ class PartMaker:
         self._changed: dict[str, Sequence[str]] = {}
         self._discovered = Discovered()
         self.revision = 0
-        self._lists = (
-            ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
-        )
+        self._lists = ListsByCaller(definition, client, self.shown, telemetry) if definition.depends_on_caller else None
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
@@ -147,12 +146,14 @@ class PartMaker:
             self.revision += 1
             self._lists.expire()
 
-    async def entries(self, kind: Kind, raw: Entries) -> Mapping[str, Served]:
-        """Return what one caller may see of a list, by exposed name."""
-        found = await self._read(kind, raw, self._known, self._known)
+    async def shown(self, kind: Kind, raw: Entries) -> Shown:
+        """Return what one caller may see of a list."""
+        own = KnownEntries()
+        found = await self._read(kind, raw, self._known, own)
         self._report_changed(kind, found.changed)
+        self._known.update(own)
         self._known.keep(MAX_KNOWN)
-        return found.served
+        return Shown(found.served, own)
 
     def exposed_uri(self, uri: str) -> str:
         """Return the URI under which clients know a resource of the upstream."""
@@ -163,110 +164,137 @@ class PartMaker:
         return upstream_uri(self._definition.prefix, uri)
 
     def find(self, kind: Kind, name: str, /) -> Served | None:
-        """Return the relay for an exposed name or URI that no list has, or None if it may not be called."""
-        known = self._known.get(kind, name)
-        if known is not None:
-            return known.served
+        """Return the relay for an exposed name or URI that no list has, or None if it may not be called.
+
+        If each caller has other lists, that of a tool or prompt has nothing of any: tasks and streams are judged by it.
+        """
+        if self._lists is None:
+            return self._found(kind, name, self._known)
+        return self._by_name(kind, name)
+
+    async def find_for(self, kind: Kind, name: str, requester: Requester, /) -> Served | None:
+        """Return the relay for what one caller calls, by the caller's own list if each has another one.
+
+        If that list cannot be read, the relay sends nothing, and its call ends with the reason.
+        """
+        if self._lists is None:
+            return self.find(kind, name)
+        try:
+            return self._found(kind, name, await self._known_to(kind, requester))
+        except UpstreamFailure as failure:
+            problem = failure
+        except UpstreamError as error:
+            detail = f"its list is refused with {error.code}"
+            problem = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=False, detail=detail)
+        extra = {"upstream": self._definition.name, "list": kind, "reason": str(problem)}
+        log.warning("the list of a caller failed, so its call is not sent", extra=extra)
+        return self._by_name(kind, name, functools.partial(self._cannot_judge, problem.reason))
+
+    async def _cannot_judge(self, reason: Reason, _requester: Requester) -> NoReturn:
+        failure = UpstreamFailure(self._definition.name, reason, sent=False)  # only the list was asked for
+        raise CannotContinue(sentence_of(failure))
+
+    async def _known_to(self, kind: Kind, requester: Requester) -> Lookup:
+        """Return what the lists have that a name or URI is looked up in: those of the caller, if each has others."""
+        if self._lists is None:
+            return self._known
+        kinds: tuple[Kind, ...] = URI_KINDS if kind in URI_KINDS else (kind,)
+        return CallersEntries({each: (await self._lists.shown(each, requester)).known for each in kinds})
+
+    def _found(self, kind: Kind, name: str, known: Lookup) -> Served | None:
+        """Return the relay for a name or URI by what these lists say."""
+        listed = known.get(kind, name)
+        if listed is not None:
+            return listed.served
         if self._definition.pin == "refuse" and kind in PINNED_KINDS:
             return None  # an entry that the lock file does not have counts as changed
-        if kind in ("resources", "templates"):
-            return self._find_by_uri(kind, name)
-        own = upstream_name(self._definition.prefix, name)
+        if kind in URI_KINDS:
+            return self._by_uri(kind, name, known)
+        return self._unlisted(kind, upstream_name(self._definition.prefix, name), name)
+
+    def _by_name(self, kind: Kind, name: str, learn: Learn | None = None) -> Served | None:
+        """Return a relay that no list of a caller shapes. A list only says which name of the upstream is meant."""
+        if kind in URI_KINDS:
+            uri = self._judged_uri(kind, name)
+            return None if uri is None else self._relayed_uri(kind, uri, self._sent(kind, uri, self._known), learn)
+        known = self._known.get(kind, name)
+        own = upstream_name(self._definition.prefix, name) if known is None else known.own
+        return self._unlisted(kind, own, name, learn)
+
+    def _unlisted(self, kind: Kind, own: str | None, exposed: str, learn: Learn | None = None) -> Served | None:
+        """Return the relay for a name that no list has."""
         if own is None or not self._serves(kind, own):
             return None
-        learn = functools.partial(self._learn, kind, name, own) if self._lists else None
-        return self._relayed(Entry(kind, own, name, {IDENTITY[kind]: name}), own, listed=False, learn=learn)
+        entry = Entry(kind, own, exposed, {IDENTITY[kind]: exposed})
+        return self._relayed(entry, own, listed=False, learn=learn)
 
-    def _find_by_uri(self, kind: Kind, exposed: str) -> Served | None:
+    def _by_uri(self, kind: Kind, exposed: str, known: Lookup) -> Served | None:
         """Return the relay for a URI or template that no list has as it is written.
 
         Its canonical form is judged and sent. If the upstream lists it in another form, the listed text is sent.
         """
+        uri = self._judged_uri(kind, exposed)
+        if uri is None:
+            return None
+        listed = known.like(kind, uri)
+        if listed is not None:
+            return listed.served
+        text = self._sent(kind, uri, known)
+        if self._is_pending:
+            return self._relayed_uri(kind, uri, text, functools.partial(self._learn_uri, uri))
+        return None if text is None else self._relayed_uri(kind, uri, text)
+
+    def _judged_uri(self, kind: Kind, exposed: str) -> str | None:
+        """Return the canonical form of a URI or template that a client asks for; None if it may not be served."""
         own = self.upstream_uri(exposed)
         uri = None if own is None else canonical_asked(kind, own)
-        if uri is None or not self._serves(kind, uri):
-            return None
-        known = self._known.like(kind, uri)
-        if known is not None:
-            return known.served
-        text = self._sent(kind, uri)
-        is_unread = self._lists is not None or self._is_pending
-        if text is None and not is_unread:
-            return None
-        sent = text or uri
-        exposed = self._exposed(kind, sent)
-        learn = functools.partial(self._learn_uri, uri) if is_unread else None
-        return self._relayed(Entry(kind, sent, exposed, {IDENTITY[kind]: exposed}), uri, listed=False, learn=learn)
+        return uri if uri is not None and self._serves(kind, uri) else None
 
-    def _exposed(self, kind: Kind, own: str) -> str:
-        return self.exposed_uri(own) if kind == "resources" else own_template(self._definition.prefix, own)
+    def _relayed_uri(self, kind: Kind, uri: str, text: str | None, learn: Learn | None = None) -> Served:
+        """Return the relay for a URI or template in canonical form. The upstream gets the text, if there is one."""
+        sent = text or uri
+        exposed = self.exposed_uri(sent) if kind == "resources" else own_template(self._definition.prefix, sent)
+        return self._relayed(Entry(kind, sent, exposed, {IDENTITY[kind]: exposed}), uri, listed=False, learn=learn)
 
     @property
     def _is_pending(self) -> bool:
         """Whether the lists, which are the same for all callers, have never been read."""
         return self._lists is None and self._ready is not None
 
-    def _sent(self, kind: Kind, uri: str) -> str | None:
+    def _sent(self, kind: Kind, uri: str, known: Lookup) -> str | None:
         """Return the text to send for a URI or template in canonical form; None if it would have to be listed."""
-        known = self._known.like(kind, uri)
-        if known is not None:
-            return known.own
+        listed = known.like(kind, uri)
+        if listed is not None:
+            return listed.own
         if kind == "resources" and not self._definition.serves_made(uri):
             return None
-        made = self._known.made(uri) if kind == "resources" else None
+        made = known.made(uri) if kind == "resources" else None
         return uri if made is None and self._definition.serves_unlisted else made
 
-    async def _learn_uri(self, uri: str, requester: Requester) -> Learned:
-        """Return how the upstream writes a URI in canonical form, which this process may not have read yet.
+    async def _learn_uri(self, uri: str, _requester: Requester) -> str:
+        """Return how the upstream writes a URI in canonical form, whose lists have not been read yet.
 
         Raises:
             ResourceNotFound: the upstream does not list it, and only listed resources are served.
             UpstreamFailure: the lists cannot be read.
         """
-        await self._read_uris(requester)
-        text = self._sent("resources", uri)
+        await self._read_first()
+        text = self._sent("resources", uri, self._known)
         if text is None:
             raise ResourceNotFound(self.exposed_uri(uri))
-        return Learned(text, (), repeatable=False, same_rules=True)
+        return text
 
-    async def _read_uris(self, requester: Requester) -> None:
-        """Make sure that this process has read what a caller may see.
+    async def _read_first(self) -> None:
+        """Wait until the lists have been read, if they are the same for all callers.
 
         If that fails and only listed resources are served, `UpstreamFailure` is raised.
         """
-        if self._lists is not None:
-            for kind in URI_KINDS:
-                await self._lists.entries(kind, requester)
-        elif self._ready is not None:
+        if self._lists is None and self._ready is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_LISTING_SECONDS):
                     await self._ready.wait()
             if self._is_pending and not self._definition.serves_unlisted:
                 raise UpstreamFailure(self._definition.name, Reason.UNREACHABLE, sent=False, detail="never listed")
-
-    async def _learn(self, kind: Kind, exposed: str, guessed: str, requester: Requester) -> Learned | None:
-        """Return what a name is that only the list of its caller has: this process may not have read that one yet.
-
-        `exposed` is the name as the client sent it. The call was checked by the rules of `guessed`, the upstream's own
-        name.
-        """
-        assert self._lists is not None  # noqa: S101 - the caller checks it
-        try:
-            await self._lists.entries(kind, requester)
-        except GatewayError:
-            return None  # the call itself will say why
-        known = self._known.get(kind, exposed)
-        if known is None:
-            return None
-        same_rules = self._rules(kind, known.own) == self._rules(kind, guessed)
-        if not isinstance(known.served, RelayedTool):
-            return Learned(known.own, (), repeatable=False, same_rules=same_rules)
-        repeatable = is_repeatable(known.served.annotations)
-        return Learned(known.own, known.served.param_headers, repeatable=repeatable, same_rules=same_rules)
-
-    def _rules(self, kind: Kind, own: str) -> tuple[object, ...]:
-        """Return what a call is checked against before it runs."""
-        return self._definition.scopes.of(own), self._definition.task.of(own) if kind == "tools" else None
 
     def scopes_of_values(self, template: str, values: Mapping[str, str], /) -> frozenset[str] | None:
         """Return the scopes for what a template makes of some values; None if they make nothing that is served.
@@ -344,21 +372,21 @@ class PartMaker:
         if kind == "resource":
             uri = await self._completed_uri(target, requester)
             return None if uri is None else {"type": "ref/resource", "uri": uri}
-        known = self._known.get("prompts", target)
+        known = (await self._known_to("prompts", requester)).get("prompts", target)
         own = upstream_name(self._definition.prefix, target) if known is None else known.own
         return {"type": "ref/prompt", "name": own} if own and self._serves("prompts", own) else None
 
     async def _completed_uri(self, target: str, requester: Requester) -> str | None:
-        known = self._known.get("templates", target) or self._known.get("resources", target)
-        if known is not None:
-            return known.own
         kind: Kind = "templates" if is_template(target) else "resources"
-        own = self.upstream_uri(target)
-        uri = None if own is None else canonical_asked(kind, own)
-        if uri is None or not self._serves(kind, uri):
+        known = await self._known_to(kind, requester)
+        listed = known.get("templates", target) or known.get("resources", target)
+        if listed is not None:
+            return listed.own
+        uri = self._judged_uri(kind, target)
+        if uri is None:
             return None
-        await self._read_uris(requester)
-        return self._sent(kind, uri)
+        await self._read_first()
+        return self._sent(kind, uri, await self._known_to(kind, requester))
 
     def _serves(self, kind: Kind, own: str | None) -> bool:
         """Return whether an entry may be served, by the upstream's own name, or by the canonical form of a URI."""
@@ -394,7 +422,6 @@ class PartMaker:
         if definition.has_changed(kind, raw):
             found.changed.append(entry.own)
             if definition.pin == "refuse":
-                known.remove(kind, entry.exposed)  # an earlier list of a caller may have had it unchanged
                 return
         if entry.exposed in found.served:
             found.left_out.append(f"{entry.own!r} has the same name as another one")

@@ -89,23 +89,8 @@ _LOGGED_CHARACTERS: Final = 200
 _CONTAINERS: Final = (dict, list)
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """An entry of a list, whose name or URI no list had before.
-
-    Attributes:
-        repeatable: whether the upstream may get a request twice, see `protocol.upstream.entries.is_repeatable`.
-        same_rules: whether the call was checked against the rules of this entry.
-    """
-
-    own: str
-    param_headers: tuple[ParamHeader, ...]
-    repeatable: bool
-    same_rules: bool
-
-
-Learn: TypeAlias = Callable[[Requester], Coroutine[Any, Any, Learned | None]]
-"""Looks a name or URI up in the lists of a caller. Returns None if the upstream should get the guessed one.
+Learn: TypeAlias = Callable[[Requester], Coroutine[Any, Any, str]]
+"""Returns how the upstream writes a URI, which was not known when the call began.
 
 It raises what the call then ends with: that a resource is not listed, or that the lists cannot be read.
 """
@@ -140,7 +125,8 @@ class UpstreamRelay:
     def of(self, entry: Entry, learn: Learn | None = None) -> EntryRelay:
         """Return the relay of an entry, for `RelayedTool`, `RelayedPrompt` or `RelayedResource`.
 
-        `learn` finds out what the entry is, if no list has it and each caller has another list.
+        `learn` finds out which URI to send, if that is not known yet. That of a tool or prompt only raises why it
+        cannot be called.
         """
         repeatable = is_repeatable(entry.entry.get("annotations"))
         return EntryRelay(
@@ -156,7 +142,8 @@ class UpstreamRelay:
 class EntryRelay:
     """Runs the legs of one tool, prompt or resource, or of the resources of a template.
 
-    The upstream is asked with `method` for `own`, its name or URI. See `Learned` and `UpstreamRelay.of` for the others.
+    The upstream is asked with `method` for `own`, its name or URI. It may get a request twice if that is `repeatable`,
+    see `protocol.upstream.entries.is_repeatable`. See `UpstreamRelay.of` for `learn`.
     """
 
     def __init__(
@@ -205,7 +192,9 @@ class EntryRelay:
 
         Without a token for this caller, this raises `CannotContinue`.
         """
-        slot = await self._named(self._slot(journal, requester), served, requester)
+        if self._learn is not None:
+            await self._learn(requester)
+        slot = self._named(self._slot(journal, requester), served)
         try:
             token = await self._relay.credentials.token_to_keep(caller_of(requester, self._relay.definition))
         except UpstreamFailure as failure:
@@ -213,15 +202,9 @@ class EntryRelay:
             raise CannotContinue(texts.sentence_of(failure)) from failure
         journal.slot = msgspec.structs.replace(slot, token=token).to_map()
 
-    async def _named(self, slot: Slot, served: Relayed, requester: Requester) -> Slot:
-        """Return a slot with the upstream's name of a tool, where a worker could not tell it from ours.
-
-        If the rules of the tool became known only now, this raises `CannotContinue`.
-        """
+    def _named(self, slot: Slot, served: Relayed) -> Slot:
+        """Return a slot with the upstream's name of a tool, where a worker could not tell it from ours."""
         own, headers = self._own, self._param_headers
-        learned = None if self._learn is None else await self._learn(requester)
-        if learned is not None:
-            own, headers = _checked(learned, self.upstream, served.name), learned.param_headers
         if own == upstream_name(self._relay.definition.prefix, served.name) and not headers:
             return slot
         paths = tuple((header.name, *header.path) for header in headers)
@@ -256,7 +239,7 @@ class _Request:
     """The request of one call.
 
     `target` is the name or URI that the client sent, `own` the same as the upstream knows it. `params` are those of the
-    first request. `param_headers` has names and values of `Mcp-Param-*`. See `Learned` for `repeatable`.
+    first request. `param_headers` has names and values of `Mcp-Param-*`. See `EntryRelay` for `repeatable`.
     """
 
     method: str
@@ -267,9 +250,7 @@ class _Request:
     repeatable: bool = False
 
     def of(self, own: str, compiled: Sequence[ParamHeader], repeatable: bool) -> _Request:
-        """Return the same request for what the upstream knows by this name or URI."""
-        if "uri" in self.params:
-            return replace(self, own=own, params={"uri": own})
+        """Return the same request for what the upstream knows by this name."""
         params = {**self.params, "name": own}
         headers = mirrored(compiled, params["arguments"]) if compiled else ()
         return replace(self, own=own, params=params, param_headers=headers, repeatable=repeatable)
@@ -277,16 +258,6 @@ class _Request:
 
 def _headers_of(slot: Slot) -> tuple[ParamHeader, ...]:
     return tuple(ParamHeader(name, name.lower().encode(), tuple(path)) for name, *path in slot.param_headers)
-
-
-def _checked(learned: Learned, upstream: str, name: str) -> str:
-    """Return the upstream's own name of what was learned.
-
-    If it has other rules than those that the call was checked against, this raises `CannotContinue`.
-    """
-    if not learned.same_rules:
-        raise CannotContinue(texts.known_only_now(upstream, name))
-    return learned.own
 
 
 class _Leg:
@@ -329,7 +300,9 @@ class _Leg:
         if self._slot.sent:
             raise CannotContinue(texts.lost(self._name))
         if self._learn is not None:
-            await self._find_out(self._learn)
+            self._requester.step_aside()
+            own = await self._learn(self._requester)
+            self._request = replace(self._request, own=own, params={"uri": own})
         if self._relay.sessions.has(self._requester.principal, self._request.method, self._request.own):
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
@@ -344,14 +317,6 @@ class _Leg:
                 await self._relay.pause(pause)
         leg.shed_bare()
         raise CannotContinue(texts.never_ready(self._name))
-
-    async def _find_out(self, learn: Learn) -> None:
-        """Ask for what the caller's list has under the name of the call."""
-        self._requester.step_aside()
-        learned = await learn(self._requester)
-        if learned is not None:
-            own = _checked(learned, self._name, self._request.target)
-            self._request = self._request.of(own, learned.param_headers, learned.repeatable)
 
     def _questions(self) -> dict[str, Question]:
         """Return what the upstream asked last, by the keys that our clients see."""

@@ -79,11 +79,6 @@ def needs_session(upstream: str, name: str, *, sent: bool) -> str:
     return f"{start} {MAY_HAVE_ACTED} {advice}" if sent else f"{start} {advice}"
 
 
-def known_only_now(upstream: str, name: str) -> str:
-    """Return what a caller reads whose call was checked before the gateway knew what it is a call of."""
-    return f"This gateway has only now read from the server {upstream!r} what {name} is. {NOT_SENT}"
-
-
 def misasked(upstream: str, problem: str) -> str:
     """Return what a caller reads when an upstream asks in a way that cannot be passed on. See `Misasked`."""
     return f"The server {upstream!r} needs an answer, but {problem}. {MAY_HAVE_ACTED}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
+from gateway.authoring.uri_templates import is_template
 from gateway.calls.runner import Call, CallRunner, Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.host import Host
@@ -154,19 +155,25 @@ class Methods:
             return await catalogue.page_of(name, cursor, caller, capabilities, _requester(incoming))
         return catalogue.page(name, cursor, caller, capabilities)
 
-    def tool(self, wanted: ToolCall, caller: Caller) -> Tool:
-        """Return the tool that a call names.
+    def tool(self, wanted: ToolCall, caller: Caller) -> Tool | None:
+        """Return the tool that a call names; None if `unlisted_tool` must find it.
+
+        A token that does not grant its scopes raises `InsufficientScope`.
+        """
+        tool = self.catalogue.registry.tools.get(wanted.name)
+        if tool is not None:
+            check_scopes(tool, caller)
+        return tool
+
+    async def unlisted_tool(self, wanted: ToolCall, incoming: Incoming) -> Tool:
+        """Return the tool that only its upstream knows, maybe only for this caller.
 
         An unknown tool raises `InvalidParams`; a token that does not grant its scopes, `InsufficientScope`.
         """
-        name = wanted.name
-        registry = self.catalogue.registry
-        tool = registry.tools.get(name)
+        tool = await self.registry.unlisted_tool(wanted.name, _requester(incoming))
         if tool is None:
-            tool = registry.find_tool(name)
-        if tool is None:
-            raise InvalidParams(f"Unknown tool: {name}")
-        check_scopes(tool, caller)
+            raise InvalidParams(f"Unknown tool: {wanted.name}")
+        check_scopes(tool, incoming.caller)
         return tool
 
     def call_tool(
@@ -178,7 +185,7 @@ class Methods:
     async def get_prompt(self, incoming: Incoming) -> Ran:
         """Run one leg of a `prompts/get`; see `CallRunner.run`."""
         wanted = read_prompt_get(incoming.request.params)
-        prompt = self.registry.find_prompt(wanted.name)
+        prompt = await self._prompt(wanted.name, incoming)
         if prompt is None:
             raise InvalidParams(f"Unknown prompt: {wanted.name}")
         check_scopes(prompt, incoming.caller)
@@ -187,10 +194,12 @@ class Methods:
     async def read_resource(self, incoming: Incoming) -> Ran:
         """Run one leg of a `resources/read`; see `CallRunner.run`."""
         wanted = read_resource_read(incoming.request.params)
-        found = self.registry.find_resource(wanted.uri)
-        if found is None:
+        resource, variables = self.registry.listed_resource(wanted.uri) or (
+            await self.registry.unlisted_resource("resources", wanted.uri, _requester(incoming)),
+            {},
+        )
+        if resource is None:
             raise _not_found(wanted.uri)
-        resource, variables = found
         check_scopes(resource, incoming.caller)
         return await self._call(incoming, resource, (wanted.uri, dict(variables), wanted.continuation))
 
@@ -230,7 +239,7 @@ class Methods:
             RpcError: the upstream refuses.
         """
         wanted = read_completion(incoming.request.params)
-        target = _completed_target(wanted, self.registry)
+        target = await self._completed_target(wanted, incoming)
         check_scopes(target, incoming.caller)
         self._check_values(wanted, target, incoming.caller)
         try:
@@ -245,6 +254,32 @@ class Methods:
         if completion is None:
             completion = {"values": [], "total": 0, "hasMore": False}
         return incoming.answered(self.words.complete({"completion": completion}))
+
+    async def _completed_target(self, wanted: CompletionRequest, incoming: Incoming) -> Prompt | Resource:
+        """Return the prompt or resource that a request names, or raise `InvalidParams`."""
+        name = wanted.target
+        target: Prompt | Resource | None
+        if wanted.kind == "prompt":
+            target = await self._prompt(name, incoming)
+        else:
+            if len(name) > MAX_URI_CHARACTERS:
+                raise InvalidParams(f"params.ref.uri has {len(name)} characters; the limit is {MAX_URI_CHARACTERS}")
+            target = await self._template(name, incoming)
+        if target is None:
+            raise _unknown(wanted)
+        return target
+
+    async def _prompt(self, name: str, incoming: Incoming) -> Prompt | None:
+        """Return the prompt with this name: one that is listed, or one that only its upstream knows."""
+        registry = self.registry
+        return registry.prompts.get(name) or await registry.unlisted_prompt(name, _requester(incoming))
+
+    async def _template(self, uri: str, incoming: Incoming) -> Resource | None:
+        """Return the template or resource with this URI as its list has it, else the relay of an upstream for it."""
+        registry = self.registry
+        listed = registry.templates.get(uri) or registry.resources.get(uri)
+        kind: Literal["resources", "templates"] = "templates" if is_template(uri) else "resources"
+        return listed or await registry.unlisted_resource(kind, uri, _requester(incoming))
 
     def _check_values(self, wanted: CompletionRequest, target: Prompt | Resource, caller: Caller) -> None:
         """Check what an upstream's template makes of the values of a request: that it is served, and for which scopes.
@@ -281,21 +316,6 @@ class Methods:
         if completer is None:
             return None
         return await completer.suggest(wanted.value, wanted.context, self._host, incoming.caller.principal)
-
-
-def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt | Resource:
-    """Return the prompt or resource that a request names, or raise `InvalidParams`."""
-    name = wanted.target
-    target: Prompt | Resource | None
-    if wanted.kind == "prompt":
-        target = registry.find_prompt(name)
-    else:
-        target = registry.find_template(name)
-        if len(name) > MAX_URI_CHARACTERS:
-            raise InvalidParams(f"params.ref.uri has {len(name)} characters; the limit is {MAX_URI_CHARACTERS}")
-    if target is None:
-        raise _unknown(wanted)
-    return target
 
 
 def _unknown(wanted: CompletionRequest) -> InvalidParams:

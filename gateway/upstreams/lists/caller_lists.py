@@ -17,6 +17,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.known import KnownEntries
 from gateway.upstreams.lists.listing import PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
@@ -33,13 +34,22 @@ LONGEST_SECONDS: Final = 300.0
 DEFAULT_SECONDS: Final = 60.0
 """How long a list is kept if the upstream does not say how long it stays valid."""
 
-Make: TypeAlias = Callable[[Kind, Entries], Awaitable[Mapping[str, Served]]]
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The part of a list that one caller may see: in the upstream's order, and to look entries up."""
+
+    served: Mapping[str, Served]
+    known: KnownEntries
+
+
+Make: TypeAlias = Callable[[Kind, Entries], Awaitable[Shown]]
 _Key: TypeAlias = tuple[Kind, object, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    entries: Mapping[str, Served]
+    shown: Shown
     until: float
     bytes: int
 
@@ -69,7 +79,11 @@ class ListsByCaller:
         self._reading: dict[_Key, asyncio.Task[_Kept]] = {}
 
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
-        """Return what one caller may see, by exposed name or URI, in the upstream's order.
+        """Return what one caller may see, by exposed name or URI, in the upstream's order; see `shown`."""
+        return (await self.shown(kind, requester)).served
+
+    async def shown(self, kind: Kind, requester: Requester) -> Shown:
+        """Return what one caller may see of a list.
 
         A list that is due is read again while the request waits. If that fails, the list of before is returned; without
         one, a `GatewayError` is raised.
@@ -80,13 +94,14 @@ class ListsByCaller:
         if kept is not None:
             self._kept.move_to_end(key)
             if self._clock() < kept.until:
-                return kept.entries
+                return kept.shown
+        requester.step_aside()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                return (await asyncio.shield(self._started(key, caller))).entries
+                return (await asyncio.shield(self._started(key, caller))).shown
         except (TimeoutError, UpstreamFailure) as problem:
             if kept is not None and not _is_refusal(problem):
-                return kept.entries
+                return kept.shown
             if isinstance(problem, UpstreamFailure):
                 raise
             raise UpstreamFailure(self._definition.name, Reason.TIMED_OUT, sent=True) from None
@@ -148,7 +163,7 @@ class ListsByCaller:
             self._count(oldest, -1)
 
     def _count(self, kept: _Kept, sign: int) -> None:
-        self._size += sign * len(kept.entries)
+        self._size += sign * len(kept.shown.served)
         self._bytes += sign * kept.bytes
 
 

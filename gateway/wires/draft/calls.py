@@ -44,7 +44,7 @@ class DraftCalls:
         If the token does not grant the tool's scopes, this raises `InsufficientScope`; other errors are `RpcError`.
         """
         wanted = read_tool_call(incoming.request.params)
-        tool = self._methods.tool(wanted, incoming.caller)
+        tool = self._methods.tool(wanted, incoming.caller) or await self._methods.unlisted_tool(wanted, incoming)
         check_param_headers(tool.param_headers, wanted.arguments, incoming.headers, optional=True)
         first = first_form.read_first_form(incoming.request.meta)
         wish = ttl_form.read_task_params(incoming.request.params)

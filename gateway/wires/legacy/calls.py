@@ -89,7 +89,7 @@ class LegacyCalls:
         If the token does not grant the tool's scopes, this raises `InsufficientScope`; other errors are `RpcError`.
         """
         wanted = read_tool_call(incoming.request.params)
-        tool = self._methods.tool(wanted, incoming.caller)
+        tool = self._methods.tool(wanted, incoming.caller) or await self._methods.unlisted_tool(wanted, incoming)
         check_param_headers(tool.param_headers, wanted.arguments, incoming.headers, optional=True)
         wish = read_task_params(incoming.request.params) if self._takes_tasks else None
         order = _order(tool, wish, takes_tasks=self._takes_tasks)

@@ -65,7 +65,7 @@ class ReleasedWire:
     async def _call_tool(self, incoming: Incoming) -> Reply:
         request = incoming.request
         wanted = read_tool_call(request.params)
-        tool = self.methods.tool(wanted, incoming.caller)
+        tool = self.methods.tool(wanted, incoming.caller) or await self.methods.unlisted_tool(wanted, incoming)
         if tool.param_headers:
             check_param_headers(tool.param_headers, wanted.arguments, incoming.headers)
         ran = await self.methods.call_tool(incoming, tool, wanted, _order(tool, request))

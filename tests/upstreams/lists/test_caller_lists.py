@@ -152,6 +152,15 @@ async def test_a_tool_that_one_caller_sees_is_found_with_all_that_its_entry_says
     await callers.names(ADA)
     finder = callers.live.live.part.finder
     assert finder is not None
-    found = finder.find("tools", "bugs__ada_none")
+    found = await finder.find_for("tools", "bugs__ada_none", Requester(principal=ADA))
     assert found is not None
     assert found.label == "bugs__ada_none"
+
+
+async def test_a_request_gives_up_its_place_only_while_its_list_is_read(callers: Callers) -> None:
+    left: list[bool] = []
+    requester = Requester(principal=ADA, step_aside=lambda: left.append(True))
+    await callers.lists.entries("tools", requester)
+    assert left == [True]
+    await callers.lists.entries("tools", requester)
+    assert left == [True]

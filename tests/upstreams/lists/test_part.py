@@ -272,16 +272,15 @@ async def test_a_pinned_tool_that_has_changed_in_the_list_of_a_caller_cannot_be_
 ) -> None:
     pinned = Pinned(frozenset({entry_digest("tools", tool("search"))}))
     making = Making(definition_of(scope="caller", pin="refuse", pinned=pinned))
-    assert list(await making.maker.entries("tools", (tool("search"),))) == ["bugs__search"]
-    assert making.maker.find("tools", "bugs__search") is not None
-    assert list(await making.maker.entries("tools", (tool("search", description="new"),))) == []
+    making.upstream.by_caller = lambda _caller: [tool("search", description="new")]
+    assert await making.maker.find_for("tools", "bugs__search", Requester()) is None
     assert making.telemetry.drops == {"tool": 1}
     assert [vars(record)["names"] for record in caplog.records] == ["search"]
-    assert making.maker.find("tools", "bugs__search") is None
 
 
 SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 ODD = exposed_name("bugs", "find.all")
+PINNED_ODD = Pinned(frozenset({entry_digest("tools", tool("find.all", inputSchema=SCHEMA))}))
 
 
 def elsewhere(**options: Any) -> Making:
@@ -299,7 +298,7 @@ def sent(making: Making) -> Any:
 
 async def test_a_process_that_has_not_read_a_callers_list_calls_a_tool_by_its_own_name() -> None:
     making = elsewhere()
-    found = making.maker.find("tools", ODD)
+    found = await making.maker.find_for("tools", ODD, Requester())
     assert isinstance(found, RelayedTool)
     assert await Call(found, {"region": "eu"}).result() == {"content": []}
     assert sent(making) == {"name": "find.all", "arguments": {"region": "eu"}}
@@ -311,7 +310,7 @@ async def test_such_a_tool_may_be_called_twice_if_the_callers_list_says_so(idemp
     making = elsewhere()
     listed = tool("find.all", inputSchema=SCHEMA, annotations={"idempotentHint": idempotent})
     making.upstream.by_caller = lambda _caller: [listed]
-    found = making.maker.find("tools", ODD)
+    found = await making.maker.find_for("tools", ODD, Requester())
     assert isinstance(found, RelayedTool)
     await Call(found, {"region": "eu"}).result()
     assert making.upstream.options[-1]["repeatable"] is idempotent
@@ -319,19 +318,20 @@ async def test_such_a_tool_may_be_called_twice_if_the_callers_list_says_so(idemp
 
 async def test_a_tool_that_no_list_has_is_not_called_twice() -> None:
     making = elsewhere()
-    found = making.maker.find("tools", "bugs__other")
+    found = await making.maker.find_for("tools", "bugs__other", Requester())
     assert isinstance(found, RelayedTool)
     await Call(found, {}).result()
     assert making.upstream.options[-1]["repeatable"] is False
 
 
-async def test_a_task_carries_to_its_worker_what_only_the_list_of_its_caller_says() -> None:
-    found = elsewhere().maker.find("tools", ODD)
+@pytest.mark.parametrize("options", [{}, {"pin": "refuse", "pinned": PINNED_ODD}], ids=["unpinned", "pinned"])
+async def test_a_task_carries_to_its_worker_what_only_the_list_of_its_caller_says(options: Any) -> None:
+    found = await elsewhere(**options).maker.find_for("tools", ODD, Requester())
     assert isinstance(found, RelayedTool)
     created = Call(found, {"region": "eu"})
     journal = created.journal
     await found.prepare_task(created.requester, journal)
-    worker = elsewhere()
+    worker = elsewhere(**options)
     there = worker.maker.find("tools", ODD)
     assert isinstance(there, RelayedTool)
     call = Call(there, {"region": "eu"}, in_task=True)
@@ -342,22 +342,16 @@ async def test_a_task_carries_to_its_worker_what_only_the_list_of_its_caller_say
     assert worker.upstream.options[-1]["param_headers"] == [("Mcp-Param-Region", "eu")]
 
 
-async def test_a_call_whose_scopes_become_known_only_later_is_not_sent() -> None:
+async def test_a_call_needs_the_scopes_of_the_name_that_only_the_callers_list_has() -> None:
     making = elsewhere(scopes=Scopes((("find.*", frozenset({"all"})),)))
-    found = making.maker.find("tools", ODD)
-    assert isinstance(found, RelayedTool)
-    assert found.scopes == frozenset()
-    await making.maker.entries("tools", (tool("find.all", inputSchema=SCHEMA),))  # another request has read it
-    assert "only now" in str(await Call(found, {}).error())
-    assert making.upstream.count("tools/call") == 0
-    again = making.maker.find("tools", ODD)
-    assert again is not None
-    assert again.scopes == {"all"}
+    found = await making.maker.find_for("tools", ODD, Requester())
+    assert found is not None
+    assert found.scopes == {"all"}
 
 
 async def test_a_call_of_a_name_that_the_caller_does_not_have_is_for_the_upstream_to_refuse() -> None:
     making = elsewhere()
-    found = making.maker.find("tools", "bugs__other")
+    found = await making.maker.find_for("tools", "bugs__other", Requester())
     assert isinstance(found, RelayedTool)
     await Call(found, {}).result()
     assert making.upstream.params[-1]["name"] == "other"
