@@ -146,9 +146,21 @@ def weight(body: bytes) -> int:
     return max(size, weighed // DECODED_TIMES)
 
 
+def decoded_bytes(body: bytes) -> int:
+    """Return how much memory JSON as `encode` writes it takes at most when it is decoded.
+
+    This is quick, because marks in texts count like any other. Ordinary JSON counts about twice what it takes.
+    """
+    return (1 if body.isascii() else _CHARACTER_BYTES) * len(body) + _marked_bytes(body)
+
+
 def _decoded_bytes(text: bytes, size: int) -> int:
     """Return how much memory JSON of this size takes at most when it is decoded, going by its marks."""
-    return _CHARACTER_BYTES * size + sum(bytes_each * text.count(mark) for mark, bytes_each in _SIZES)
+    return _CHARACTER_BYTES * size + _marked_bytes(text)
+
+
+def _marked_bytes(text: bytes) -> int:
+    return sum(bytes_each * text.count(mark) for mark, bytes_each in _SIZES)
 
 
 def _values(text: bytes) -> int:

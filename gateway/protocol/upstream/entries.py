@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from gateway.protocol.param_headers import InvalidParamHeader, ParamHeader, compile_param_headers
+from gateway.protocol.strict_json import decoded_bytes
 from gateway.protocol.upstream.cleaning import (
     UncleanName,
     clean_icons,
@@ -50,6 +51,9 @@ IDENTITY: Final[Mapping[Kind, str]] = {
 
 _MAY_BE_UNCLEAN: Final = re.compile(rb"[\x7f-\xff]|\\[bfru]")
 """Found in the JSON of every entry that has a character to clean, and in few others."""
+
+_SERVED_BYTES: Final = 2048
+"""How much memory what serves an entry takes at most, apart from the values of its JSON."""
 
 _ROLES: Final = ("user", "assistant")
 _QUOTED_CHARS: Final = 80
@@ -90,6 +94,24 @@ def is_repeatable(annotations: Mapping[str, Any] | None) -> bool:
     """Return whether an upstream says of a tool that a second call changes nothing more (MCP `ToolAnnotations`)."""
     hints = annotations or {}
     return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+
+
+def encode_listed(listed: Any) -> bytes:
+    """Return entries as JSON, with lone surrogates replaced."""
+    try:
+        return _encode(listed)
+    except UnicodeEncodeError:
+        return _encode(without_surrogates_inside(listed))
+
+
+def served_bytes(encoded: bytes, entries: int) -> int:
+    """Return how much memory so many entries take at most while they are served, by the JSON that they are in.
+
+    Where a character may have to be removed, there are two copies: as the upstream wrote an entry, and as clients see
+    it.
+    """
+    copies = 2 if _MAY_BE_UNCLEAN.search(encoded) else 1
+    return copies * decoded_bytes(encoded) + _SERVED_BYTES * entries
 
 
 def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:

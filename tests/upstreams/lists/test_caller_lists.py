@@ -128,22 +128,22 @@ async def test_lists_are_bounded_and_the_one_used_longest_ago_is_forgotten(
 ) -> None:
     monkeypatch.setattr(caller_lists, "MAX_ENTRIES", 3)
     for number in range(5):
-        await callers.names(ADA, str(number))
-        await callers.names(ADA, "0")
+        await callers.names(None, str(number))
+        await callers.names(None, "0")
     assert len(callers.lists._kept) == 3
     before = callers.upstream.count("tools/list")
-    await callers.names(ADA, "0")
+    await callers.names(None, "0")
     assert callers.upstream.count("tools/list") == before
-    await callers.names(ADA, "1")
+    await callers.names(None, "1")
     assert callers.upstream.count("tools/list") == before + 1
 
 
 async def test_large_lists_of_many_callers_are_not_all_kept(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_lists, "MAX_BYTES", 3_500)
+    monkeypatch.setattr(caller_lists, "MAX_MEMORY_BYTES", 20_000)
     callers.upstream.by_caller = lambda caller: [tool(caller.headers["x-token"], description="x" * 1_000)]
     for number in range(5):
-        await callers.names(ADA, str(number))
-        await callers.names(ADA, str(number))
+        await callers.names(None, str(number))
+        await callers.names(None, str(number))
     assert len(callers.lists._kept) == 3
     assert callers.upstream.count("tools/list") == 5
 
