@@ -15,7 +15,7 @@ from gateway.registry.parts import Kind
 MAX_TEMPLATES: Final = 1_000
 """How many templates are compared with URIs. Further ones are listed, but match nothing."""
 
-MAX_MEMORY_BYTES: Final = 96 * 2**20
+MAX_MEMORY_BYTES: Final = 128 * 2**20
 """How much memory the entries may take that are kept although no list may have them any more: as much as a list."""
 
 URI_KINDS: Final[tuple[Kind, ...]] = ("resources", "templates")
@@ -89,7 +89,7 @@ class KnownEntries:
             return
         self.remove(kind, exposed)
         self._entries[kind, exposed] = known
-        size = self._bytes[kind, exposed] = served_bytes(encode_listed(known.raw), 1)
+        size = self._bytes[kind, exposed] = served_bytes(kind, (known.raw,), encode_listed(known.raw))
         self._memory += size
         if kind in URI_KINDS and known.judged is not None:
             like = self._canonical.setdefault((kind, known.judged), known)

@@ -23,7 +23,7 @@ MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 32 * 2**20
 """How many bytes of JSON the entries of one upstream may take."""
 
-MAX_MEMORY_BYTES: Final = 96 * 2**20
+MAX_MEMORY_BYTES: Final = 128 * 2**20
 """How much memory they may take while they are served, as `served_bytes` counts it: values take many times their JSON.
 While lists are replaced, both the old and the new ones are there."""
 
@@ -203,7 +203,7 @@ class _Reading:
         return self._digest.digest()
 
     async def list_of(self, kind: Kind) -> Entries:
-        form, key = LISTS[kind], IDENTITY[kind]
+        form = LISTS[kind]
         found: dict[str, dict[str, Any]] = {}
         cursors: set[str] = set()
         cursor: str | None = None
@@ -214,7 +214,7 @@ class _Reading:
                 if error.code == METHOD_NOT_FOUND and cursor is None:  # resources without templates, for example
                     return ()
                 raise
-            self._take(form, key, page, found)
+            self._take(kind, page, found)
             cursor = self._next(page)
             if cursor is None:
                 return tuple(found.values())
@@ -223,7 +223,8 @@ class _Reading:
             cursors.add(cursor)
         raise self._too_much(f"{form.method} has more than {MAX_PAGES} pages")
 
-    def _take(self, form: ListForm, key: str, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
+    def _take(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
+        form, key = LISTS[kind], IDENTITY[kind]
         entries = page.get(form.member)
         if not isinstance(entries, list):
             raise self._malformed(f"{form.method} returns no list")
@@ -233,7 +234,7 @@ class _Reading:
         encoded = encode_listed(entries)
         self._digest.update(form.member.encode() + encoded)
         self._bytes += len(encoded)
-        self.memory += served_bytes(encoded, len(entries))
+        self.memory += served_bytes(kind, entries, encoded)
         if self._bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
         if self.memory > MAX_MEMORY_BYTES:
