@@ -49,16 +49,19 @@ class SmallValues:
 
 async def test_lists_of_many_small_values_do_not_fill_a_replica(tmp_path: Path) -> None:
     bad = SmallValues()
-    with Recording() as good, PlainServer(bad.answer) as server:
-        with Site(tmp_path, {"good": entry(good.url)}, None, names=["r1"]) as site:
-            (replica,) = site.replicas
-            site.wait_listed("good")
-            before = peak_bytes(replica)
-            site.configure({"good": entry(good.url), "bad": entry(server.url)})
-            await asyncio.to_thread(
-                wait_until, lambda: bad.rounds >= 2 or peak_bytes(replica) > before + MAX_GROWTH_BYTES, "two readings"
-            )
-            assert peak_bytes(replica) < before + MAX_GROWTH_BYTES
-            assert replica.metric("gateway_upstream_failures_total", upstream="bad", reason="too_large") >= 1
-            async with site.user() as user:
-                assert (await user.call("good__echo", {"text": "not affected"})).text == "not affected"
+    with (
+        Recording() as good,
+        PlainServer(bad.answer) as server,
+        Site(tmp_path, {"good": entry(good.url)}, None, names=["r1"]) as site,
+    ):
+        (replica,) = site.replicas
+        site.wait_listed("good")
+        before = peak_bytes(replica)
+        site.configure({"good": entry(good.url), "bad": entry(server.url)})
+        await asyncio.to_thread(
+            wait_until, lambda: bad.rounds >= 2 or peak_bytes(replica) > before + MAX_GROWTH_BYTES, "two readings"
+        )
+        assert peak_bytes(replica) < before + MAX_GROWTH_BYTES
+        assert replica.metric("gateway_upstream_failures_total", upstream="bad", reason="too_large") >= 1
+        async with site.user() as user:
+            assert (await user.call("good__echo", {"text": "not affected"})).text == "not affected"

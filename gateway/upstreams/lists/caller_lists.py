@@ -28,7 +28,7 @@ MAX_MEMORY_BYTES: Final = 128 * 2**20
 ago are forgotten first."""
 
 SHARES: Final = 4
-"""Of each limit, the lists of one principal may take this part, so that no caller makes those of others be forgotten."""
+"""The lists of one principal may take one share of each limit, so no caller makes those of others be forgotten."""
 
 MAX_READINGS: Final = 4
 """How many lists of one principal are read at once. Until they are kept, they count nowhere."""
@@ -54,7 +54,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Use:
-    """What kept lists take, of one principal or of all."""
+    """The share of the limits that kept lists take, of one principal or of all."""
 
     lists: int = 0
     entries: int = 0

@@ -77,4 +77,9 @@ def test_entries_that_take_much_memory_are_forgotten_sooner_and_those_that_were_
     assert all(entries.get("tools", name) for name in ("small", "one", "two"))
     entries.add("tools", "values", known("tools", "values", x=[{} for _ in range(50)]))
     entries.keep(100)
-    assert [entries.get("tools", name) is None for name in ("small", "one", "two", "values")] == [True, True, False, False]
+    assert [entries.get("tools", name) is None for name in ("small", "one", "two", "values")] == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -1,4 +1,4 @@
-"""What an upstream lists counts as the memory that it takes, whatever its bytes are."""
+"""The lists of an upstream count as the memory that they take, whatever their bytes are."""
 
 from __future__ import annotations
 
