@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from gateway.authoring.served import Served
+from gateway.protocol.upstream.entries import encode_listed, served_bytes
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
 from gateway.registry.parts import Kind
@@ -14,6 +15,8 @@ from gateway.registry.parts import Kind
 MAX_TEMPLATES: Final = 1_000
 """How many templates are compared with URIs. Further ones are listed, but match nothing."""
 
+MAX_MEMORY_BYTES: Final = 128 * 2**20
+"""How much memory the entries may take that are kept although no list may have them any more: as much as a list."""
 
 URI_KINDS: Final[tuple[Kind, ...]] = ("resources", "templates")
 """The lists whose entries are known by a URI."""
@@ -57,6 +60,8 @@ class KnownEntries:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[Kind, str], Known] = {}
+        self._bytes: dict[tuple[Kind, str], int] = {}
+        self._memory = 0
         self._canonical: dict[tuple[Kind, str], Known] = {}
         self._templates: dict[str, ForeignTemplate] = {}
 
@@ -78,12 +83,16 @@ class KnownEntries:
         texts = (template.text_of(uri) for template in self._templates.values())
         return next((text for text in texts if text is not None), None)
 
-    def add(self, kind: Kind, exposed: str, known: Known) -> None:
-        """Add an entry, or replace the one with its name."""
+    def add(self, kind: Kind, exposed: str, known: Known, *, size: int | None = None) -> None:
+        """Add an entry, or replace the one with its name. `size` is the memory that it takes, if that is known."""
         if self._entries.get((kind, exposed)) is known:
             return
         self.remove(kind, exposed)
         self._entries[kind, exposed] = known
+        if size is None:
+            size = served_bytes(kind, (known.raw,), encode_listed(known.raw))
+        self._bytes[kind, exposed] = size
+        self._memory += size
         if kind in URI_KINDS and known.judged is not None:
             like = self._canonical.setdefault((kind, known.judged), known)
             if known.own == known.judged != like.own:
@@ -96,6 +105,7 @@ class KnownEntries:
         known = self._entries.pop((kind, exposed), None)
         if known is None:
             return
+        self._memory -= self._bytes.pop((kind, exposed))
         if known.judged is not None and self._canonical.get((kind, known.judged)) is known:
             del self._canonical[kind, known.judged]
         if kind == "templates":
@@ -104,11 +114,11 @@ class KnownEntries:
     def update(self, newer: KnownEntries) -> None:
         """Add the entries of another one."""
         for (kind, exposed), known in newer._entries.items():
-            self.add(kind, exposed, known)
+            self.add(kind, exposed, known, size=newer._bytes[kind, exposed])
 
     def keep(self, number: int) -> None:
-        """Forget the oldest entries but this many."""
-        while len(self._entries) > number:
+        """Forget the oldest entries but this many, and those that take too much memory."""
+        while len(self._entries) > number or self._memory > MAX_MEMORY_BYTES:
             self.remove(*next(iter(self._entries)))
 
 

@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from gateway.upstreams.breaker import Breaker
@@ -188,8 +189,9 @@ class Live:
             self._subscriptions.discovered(discovered)
         revision = self._parts.revision
         if listed != self._listed or revision != self._revision:
-            self._listed, self._revision = listed, revision
             self.part = await self._parts.listed(listed, self)
+            # What is not served is forgotten: equality goes by the digest.
+            self._listed, self._revision = replace(listed, lists={}), revision
             served = count_of(self.part)
             self._telemetry.serves(name, served)
             log.info("lists of an upstream read", extra={"upstream": name, "entries": served})

@@ -7,7 +7,8 @@ import tracemalloc
 
 import pytest
 
-from gateway.protocol.strict_json import DECODED_TIMES, decode, weight
+from gateway.protocol import strict_json
+from gateway.protocol.strict_json import DECODED_TIMES, decode, encode, weight
 from tests.security.hostile_bodies import DEAR, KINDS, LONG_TEXTS, Kind, nested
 
 DENSEST = {
@@ -44,6 +45,20 @@ def test_decoded_json_takes_no_more_than_the_documented_factor_of_what_it_weighs
     body = DENSEST[name].filled(size).encode()
 
     assert decoded_bytes(body) <= DECODED_TIMES * weight(body)
+
+
+@pytest.mark.parametrize("name", DENSEST)
+def test_decoded_json_takes_no_more_memory_than_is_estimated(name: str) -> None:
+    body = encode(decode(DENSEST[name].filled(300 * KIB).encode()))
+
+    assert decoded_bytes(body) <= strict_json.decoded_bytes(body)
+
+
+@pytest.mark.parametrize(("character", "times"), [("a", 1), ("é", 3), ("\u4e00", 3), ("😀", 5)])
+def test_a_long_text_is_estimated_by_its_widest_character(character: str, times: int) -> None:
+    body = encode([character + "a" * 60 * KIB])
+
+    assert decoded_bytes(body) <= strict_json.decoded_bytes(body) <= times * len(body) + KIB
 
 
 @pytest.mark.parametrize("name", LONG_TEXTS)

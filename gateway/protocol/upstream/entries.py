@@ -7,12 +7,13 @@ upstreams. So an entry is repaired if a part of it can be left out, and dropped 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from gateway.protocol.param_headers import InvalidParamHeader, ParamHeader, compile_param_headers
+from gateway.protocol.strict_json import decoded_bytes
 from gateway.protocol.upstream.cleaning import (
     UncleanName,
     clean_icons,
@@ -50,6 +51,16 @@ IDENTITY: Final[Mapping[Kind, str]] = {
 
 _MAY_BE_UNCLEAN: Final = re.compile(rb"[\x7f-\xff]|\\[bfru]")
 """Found in the JSON of every entry that has a character to clean, and in few others."""
+_UNCLEAN_MARKS: Final = (b"\x7f", rb"\b", rb"\f", rb"\r", rb"\u")
+"""The same in ASCII. In a large text, these are found sooner."""
+
+_SERVED_BYTES: Final = 3072
+"""How much memory what serves an entry takes at most, apart from the values of its JSON."""
+_HEADER_MARK: Final = b'"x-mcp-header"'
+_HEADER_BYTES: Final = 512
+"""The same for a parameter that is sent as a header."""
+_URI_CHARACTER_BYTES: Final = 24
+"""The same for a character of a URI, of which there are several forms. One of them has up to twelve for it."""
 
 _ROLES: Final = ("user", "assistant")
 _QUOTED_CHARS: Final = 80
@@ -90,6 +101,29 @@ def is_repeatable(annotations: Mapping[str, Any] | None) -> bool:
     """Return whether an upstream says of a tool that a second call changes nothing more (MCP `ToolAnnotations`)."""
     hints = annotations or {}
     return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+
+
+def encode_listed(listed: Any) -> bytes:
+    """Return entries as JSON, with lone surrogates replaced."""
+    try:
+        return _encode(listed)
+    except UnicodeEncodeError:
+        return _encode(without_surrogates_inside(listed))
+
+
+def served_bytes(kind: Kind, entries: Iterable[Any], encoded: bytes) -> int:
+    """Return how much memory entries of a list take at most while they are served. `encoded` is their JSON.
+
+    Where a character may have to be removed, there are two copies: as the upstream wrote an entry, and as clients see
+    it.
+    """
+    may_be_unclean = not encoded.isascii() or any(encoded.find(mark) >= 0 for mark in _UNCLEAN_MARKS)
+    size = (2 if may_be_unclean else 1) * decoded_bytes(encoded) + _HEADER_BYTES * encoded.count(_HEADER_MARK)
+    member, character_bytes = IDENTITY[kind], 0 if IDENTITY[kind] == "name" else _URI_CHARACTER_BYTES
+    for entry in entries:
+        own = entry.get(member) if isinstance(entry, dict) else None
+        size += _SERVED_BYTES + (character_bytes * len(own) if isinstance(own, str) else 0)
+    return size
 
 
 def clean_entry(kind: Kind, prefix: str, raw: Any) -> Entry | Dropped:

@@ -13,6 +13,7 @@ from gateway.authoring.served import Served
 from gateway.registry.parts import Kind
 from gateway.registry.relayed import Requester
 from gateway.runtime.sources import Clock
+from gateway.sealing.principal import Principal
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
@@ -23,8 +24,15 @@ from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
 MAX_LISTS: Final = 4_000
 MAX_ENTRIES: Final = 100_000
-MAX_BYTES: Final = 128 * 2**20
-"""Limits of the lists that are kept, in all. Those that were used longest ago are forgotten first."""
+MAX_MEMORY_BYTES: Final = 128 * 2**20
+"""Limits of the lists that are kept, in all; their memory is counted by `served_bytes`. Those that were used longest
+ago are forgotten first."""
+
+SHARES: Final = 4
+"""The lists of one principal may take one share of each limit, so no caller makes those of others be forgotten."""
+
+MAX_READINGS: Final = 4
+"""How many lists of one principal are read at once. Until they are kept, they count nowhere."""
 
 WAIT_SECONDS: Final = 5.0
 """How long a caller waits for a list. Reading it continues, so that the next request may find it."""
@@ -44,21 +52,45 @@ class Shown:
 
 
 Make: TypeAlias = Callable[[Kind, Entries], Awaitable[Shown]]
-_Key: TypeAlias = tuple[Kind, object, tuple[tuple[str, str], ...]]
+_Key: TypeAlias = tuple[Kind, Principal | None, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     shown: Shown
     until: float
-    bytes: int
+    memory: int
+
+
+@dataclass(slots=True)
+class _Use:
+    """The share of the limits that kept lists take, of one principal or of all."""
+
+    lists: int = 0
+    entries: int = 0
+    memory: int = 0
+
+    def count(self, kept: _Kept, sign: int) -> None:
+        """Add a list, or with -1 take it away."""
+        self.lists += sign
+        self.entries += sign * len(kept.shown.served)
+        self.memory += sign * kept.memory
+
+    def exceeds(self, shares: int) -> bool:
+        """Return whether there are several lists, which take more than one of so many shares of a limit."""
+        return self.lists > 1 and (
+            self.lists * shares > MAX_LISTS
+            or self.entries * shares > MAX_ENTRIES
+            or self.memory * shares > MAX_MEMORY_BYTES
+        )
 
 
 class ListsByCaller:
     """Reads and keeps the lists of each caller.
 
     A list belongs to the caller's principal and the forwarded headers of its request, so no caller sees the list of
-    another one. Several requests for one list cause one reading.
+    another one. Several requests for one list cause one reading. Callers without a principal cannot be told apart, so
+    they have no shares.
     """
 
     def __init__(
@@ -75,7 +107,8 @@ class ListsByCaller:
         self._telemetry = telemetry
         self._clock = clock
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        self._size = self._bytes = 0
+        self._use = _Use()
+        self._use_of: dict[Principal, _Use] = {}
         self._reading: dict[_Key, asyncio.Task[_Kept]] = {}
 
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
@@ -98,7 +131,7 @@ class ListsByCaller:
         requester.step_aside()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                return (await asyncio.shield(self._started(key, caller))).shown
+                return (await asyncio.shield(await self._started(key, caller))).shown
         except (TimeoutError, UpstreamFailure) as problem:
             if kept is not None and not _is_refusal(problem):
                 return kept.shown
@@ -111,8 +144,13 @@ class ListsByCaller:
         for key, kept in self._kept.items():
             self._kept[key] = replace(kept, until=0.0)
 
-    def _started(self, key: _Key, caller: UpstreamCaller) -> asyncio.Task[_Kept]:
-        """Return the reading of a list that is under way, or start one."""
+    async def _started(self, key: _Key, caller: UpstreamCaller) -> asyncio.Task[_Kept]:
+        """Return the reading of a list that is under way, or start one when the caller has few others."""
+        while caller.principal is not None and key not in self._reading:
+            others = [task for (_, principal, _), task in self._reading.items() if principal == caller.principal]
+            if len(others) < MAX_READINGS:
+                break
+            await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
         running = self._reading.get(key)
         if running is None:
             running = self._reading[key] = asyncio.create_task(self._read(key, caller))
@@ -138,7 +176,7 @@ class ListsByCaller:
 
         name, succeeded = self._definition.name, False
         try:
-            raw, ttl_ms, size = await read_list(name, ask, kind)
+            raw, ttl_ms, memory = await read_list(name, ask, kind)
             succeeded = True
         except UnusableLists as problem:
             self._telemetry.failed(name, problem.reason)
@@ -146,25 +184,33 @@ class ListsByCaller:
         finally:
             self._telemetry.listed(name, succeeded=succeeded)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
-        kept = _Kept(await self._make(kind, raw), self._clock() + seconds, size)
+        kept = _Kept(await self._make(kind, raw), self._clock() + seconds, memory)
         self._keep(key, kept)
         return kept
 
     def _keep(self, key: _Key, kept: _Kept) -> None:
-        before = self._kept.pop(key, None)
-        if before is not None:
-            self._count(before, -1)
+        """Keep a list as the one used last, and forget others that are too much."""
+        if key in self._kept:
+            self._forget(key)
+        principal = key[1]
         self._kept[key] = kept
-        self._count(kept, 1)
-        while len(self._kept) > 1 and (
-            len(self._kept) > MAX_LISTS or self._size > MAX_ENTRIES or self._bytes > MAX_BYTES
-        ):
-            _, oldest = self._kept.popitem(last=False)
-            self._count(oldest, -1)
+        self._use.count(kept, 1)
+        if principal is not None:
+            mine = self._use_of.setdefault(principal, _Use())
+            mine.count(kept, 1)
+            while mine.exceeds(SHARES):
+                self._forget(next(each for each in self._kept if each[1] == principal))
+        while self._use.exceeds(1):
+            self._forget(next(iter(self._kept)))
 
-    def _count(self, kept: _Kept, sign: int) -> None:
-        self._size += sign * len(kept.shown.served)
-        self._bytes += sign * kept.bytes
+    def _forget(self, key: _Key) -> None:
+        kept, principal = self._kept.pop(key), key[1]
+        self._use.count(kept, -1)
+        if principal is not None:
+            mine = self._use_of[principal]
+            mine.count(kept, -1)
+            if not mine.lists:
+                del self._use_of[principal]
 
 
 def _is_refusal(problem: Exception) -> bool:

@@ -8,10 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from gateway.protocol.upstream.cleaning import clean_text
-from gateway.protocol.upstream.entries import IDENTITY
+from gateway.protocol.upstream.entries import IDENTITY, encode_listed, served_bytes
 from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED
 from gateway.registry.parts import Kind
@@ -24,6 +22,10 @@ MAX_ENTRIES: Final = 10_000
 
 MAX_BYTES: Final = 32 * 2**20
 """How many bytes of JSON the entries of one upstream may take."""
+
+MAX_MEMORY_BYTES: Final = 128 * 2**20
+"""How much memory they may take while they are served, as `served_bytes` counts it: values take many times their JSON.
+While lists are replaced, both the old and the new ones are there."""
 
 LISTING_SECONDS: Final = 120.0
 """How long reading everything may take."""
@@ -62,7 +64,6 @@ LISTS: Final[Mapping[Kind, ListForm]] = {
 
 _MAX_CURSOR_CHARACTERS: Final = 64 * 1024
 _MAX_INSTRUCTIONS_CHARACTERS: Final = 4096
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class NeedsSession(UpstreamFailure):
@@ -172,7 +173,7 @@ async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
 
 
 async def read_list(upstream: str, ask: Ask, kind: Kind) -> tuple[Entries, int | None, int]:
-    """Read all pages of one list. Return its entries, the shortest `ttlMs`, and the bytes of the entries as JSON.
+    """Read all pages of one list. Return its entries, the shortest `ttlMs`, and how much memory the entries take.
 
     Raises:
         UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
@@ -184,21 +185,14 @@ async def read_list(upstream: str, ask: Ask, kind: Kind) -> tuple[Entries, int |
             entries = await reading.list_of(kind)
     except TimeoutError:
         raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its list takes too long") from None
-    return entries, reading.ttl_ms, reading.bytes
-
-
-def _encoded(entries: list[Any]) -> bytes:
-    try:
-        return _encode(entries)
-    except UnicodeEncodeError:  # lone surrogates, which are replaced when the entries are cleaned
-        return repr(entries).encode("ascii", "backslashreplace")
+    return entries, reading.ttl_ms, reading.memory
 
 
 class _Reading:
     def __init__(self, upstream: str, ask: Ask) -> None:
         self._upstream = upstream
         self._ask = ask
-        self._entries = self.bytes = 0
+        self._entries = self._bytes = self.memory = 0
         self._digest = hashlib.sha256()
         self.ttl_ms: int | None = None
         self.repeated = 0
@@ -209,7 +203,7 @@ class _Reading:
         return self._digest.digest()
 
     async def list_of(self, kind: Kind) -> Entries:
-        form, key = LISTS[kind], IDENTITY[kind]
+        form = LISTS[kind]
         found: dict[str, dict[str, Any]] = {}
         cursors: set[str] = set()
         cursor: str | None = None
@@ -220,7 +214,7 @@ class _Reading:
                 if error.code == METHOD_NOT_FOUND and cursor is None:  # resources without templates, for example
                     return ()
                 raise
-            self._take(form, key, page, found)
+            self._take(kind, page, found)
             cursor = self._next(page)
             if cursor is None:
                 return tuple(found.values())
@@ -229,18 +223,22 @@ class _Reading:
             cursors.add(cursor)
         raise self._too_much(f"{form.method} has more than {MAX_PAGES} pages")
 
-    def _take(self, form: ListForm, key: str, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
+    def _take(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
+        form, key = LISTS[kind], IDENTITY[kind]
         entries = page.get(form.member)
         if not isinstance(entries, list):
             raise self._malformed(f"{form.method} returns no list")
         self._entries += len(entries)
         if self._entries > MAX_ENTRIES:
             raise self._too_much(f"more than {MAX_ENTRIES} entries")
-        encoded = _encoded(entries)
+        encoded = encode_listed(entries)
         self._digest.update(form.member.encode() + encoded)
-        self.bytes += len(encoded)
-        if self.bytes > MAX_BYTES:
+        self._bytes += len(encoded)
+        self.memory += served_bytes(kind, entries, encoded)
+        if self._bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
+        if self.memory > MAX_MEMORY_BYTES:
+            raise self._too_much(f"lists whose values take more than {MAX_MEMORY_BYTES} bytes of memory")
         for entry in entries:
             name = entry.get(key) if isinstance(entry, dict) else None
             if not isinstance(name, str) or name in found:

@@ -16,7 +16,7 @@ from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.lists import caller_lists
 from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.ports import UpstreamCaller
-from tests.upstreams.lists.fakes import FakeUpstream, definition_of, tool, unreachable
+from tests.upstreams.lists.fakes import FakeUpstream, definition_of, tool, unreachable, until
 from tests.upstreams.lists.fakes import Served as Live
 
 ADA, BOB = Principal("issuer", "ada", "app"), Principal("issuer", "bob", "app")
@@ -128,24 +128,82 @@ async def test_lists_are_bounded_and_the_one_used_longest_ago_is_forgotten(
 ) -> None:
     monkeypatch.setattr(caller_lists, "MAX_ENTRIES", 3)
     for number in range(5):
-        await callers.names(ADA, str(number))
-        await callers.names(ADA, "0")
+        await callers.names(None, str(number))
+        await callers.names(None, "0")
     assert len(callers.lists._kept) == 3
     before = callers.upstream.count("tools/list")
-    await callers.names(ADA, "0")
+    await callers.names(None, "0")
     assert callers.upstream.count("tools/list") == before
-    await callers.names(ADA, "1")
+    await callers.names(None, "1")
     assert callers.upstream.count("tools/list") == before + 1
 
 
 async def test_large_lists_of_many_callers_are_not_all_kept(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_lists, "MAX_BYTES", 3_500)
+    monkeypatch.setattr(caller_lists, "MAX_MEMORY_BYTES", 18_000)
     callers.upstream.by_caller = lambda caller: [tool(caller.headers["x-token"], description="x" * 1_000)]
     for number in range(5):
-        await callers.names(ADA, str(number))
-        await callers.names(ADA, str(number))
+        await callers.names(None, str(number))
+        await callers.names(None, str(number))
     assert len(callers.lists._kept) == 3
     assert callers.upstream.count("tools/list") == 5
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_LISTS", 12), ("MAX_ENTRIES", 12), ("MAX_MEMORY_BYTES", 96_000)])
+async def test_the_lists_of_one_caller_take_no_more_than_a_share_and_the_oldest_ones_go(
+    callers: Callers, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(caller_lists, limit, value)
+    callers.upstream.by_caller = lambda _caller: [tool("any", description="x" * 3_000)]
+    await callers.names(BOB)
+    for number in range(20):
+        await callers.names(ADA, str(number))
+        await callers.names(ADA, "0")
+    mine = [dict(headers)["x-token"] for _, principal, headers in callers.lists._kept if principal == ADA]
+    assert mine == ["18", "19", "0"]
+    before = callers.upstream.count("tools/list")
+    await callers.names(BOB)
+    assert callers.upstream.count("tools/list") == before
+
+
+async def test_a_list_that_is_read_again_counts_once_and_one_that_is_forgotten_does_not_count(
+    callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        await callers.names(ADA)
+        callers.now += caller_lists.DEFAULT_SECONDS
+    assert (callers.lists._use.lists, callers.lists._use.entries) == (1, 1)
+    assert callers.lists._use_of[ADA] == callers.lists._use
+    monkeypatch.setattr(caller_lists, "MAX_LISTS", 1)
+    await callers.names(BOB)
+    assert list(callers.lists._use_of) == [BOB]
+    assert callers.lists._use_of[BOB] == callers.lists._use
+
+
+async def test_a_list_that_is_larger_than_a_share_is_kept_alone(
+    callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_lists, "MAX_MEMORY_BYTES", 100)
+    for principal in (ADA, BOB, BOB):
+        await callers.names(principal)
+    assert callers.upstream.count("tools/list") == 2
+    assert len(callers.lists._kept) == 1
+
+
+async def test_only_a_few_lists_of_one_caller_are_read_at_once_and_those_of_others_do_not_wait(
+    callers: Callers,
+) -> None:
+    callers.upstream.gate.clear()
+    mine = [asyncio.create_task(callers.names(ADA, str(number))) for number in range(10)]
+    again = asyncio.create_task(callers.names(ADA, "0"))
+    await asyncio.sleep(0)
+    other = asyncio.create_task(callers.names(BOB))
+    await until(lambda: callers.upstream.asked and callers.upstream.asked[-1][1].principal == BOB)
+    assert callers.upstream.count("tools/list") == caller_lists.MAX_READINGS + 1
+    callers.upstream.gate.set()
+    assert await other == ["bugs__bob_none"]
+    assert await again == ["bugs__ada_0"]
+    assert await asyncio.gather(*mine) == [[f"bugs__ada_{number}"] for number in range(10)]
+    assert callers.upstream.count("tools/list") == 10 + 1
 
 
 async def test_a_tool_that_one_caller_sees_is_found_with_all_that_its_entry_says(callers: Callers) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from gateway.authoring.served import Served
 from gateway.protocol.upstream.entries import Kind
+from gateway.upstreams import known as known_entries
 from gateway.upstreams.known import Known, KnownEntries, judged_of
 
 
-def known(kind: Kind, own: str) -> Known:
-    return Known({}, own, *judged_of(kind, own), cast("Served", object()))
+def known(kind: Kind, own: str, **raw: Any) -> Known:
+    return Known(raw, own, *judged_of(kind, own), cast("Served", object()))
 
 
 def test_a_resource_that_is_forgotten_is_found_in_no_spelling() -> None:
@@ -59,3 +62,24 @@ def test_the_oldest_entries_are_forgotten_first_and_completely() -> None:
     for find in (entries.get, entries.like):
         found: list[Any] = [find("resources", uri) for uri in uris]
         assert [one is not None for one in found] == [False, False, True, True]
+
+
+def test_entries_that_take_much_memory_are_forgotten_sooner_and_those_that_were_replaced_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(known_entries, "MAX_MEMORY_BYTES", 23_000)
+    entries = KnownEntries()
+    for _ in range(10):
+        entries.add("tools", "small", known("tools", "small"))
+    for name in ("one", "two"):
+        entries.add("tools", name, known("tools", name, x="x" * 5_000))
+    entries.keep(100)
+    assert all(entries.get("tools", name) for name in ("small", "one", "two"))
+    entries.add("tools", "values", known("tools", "values", x=[{} for _ in range(50)]))
+    entries.keep(100)
+    assert [entries.get("tools", name) is None for name in ("small", "one", "two", "values")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
