@@ -31,6 +31,8 @@ class App {
     this.isOpen = false;
     this._drawing = null;
     this._memories = new Map();
+    this._readings = 0;
+    this._newest = new Map();
     const redraw = () => this.redrawSoon();
     this.client = new Client({ token: () => this.token });
     this.follower = new Follower(this.client, { onChange: redraw, onList: (name) => this.readList(name).catch((error) => this.fail(error)) });
@@ -118,12 +120,12 @@ class App {
 
   async readList(name) {
     const lists = this.lists; // those of this caller: somebody else may be here when the answer comes
-    if (name === "resources") {
-      const both = await Promise.all([this.client.list("resources/list"), this.client.list("resources/templates/list")]);
-      [lists.resources, lists.templates] = both;
-    } else {
-      lists[name] = await this.client.list(`${name}/list`);
-    }
+    const reading = ++this._readings;
+    const names = name === "resources" ? ["resources", "templates"] : [name];
+    const read = await Promise.all(names.map((each) => this.client.list(each === "templates" ? "resources/templates/list" : `${each}/list`)));
+    if (reading < (this._newest.get(name) ?? 0)) return; // the list has changed since, and a newer reading was faster
+    this._newest.set(name, reading);
+    names.forEach((each, place) => { lists[each] = read[place]; });
     this.redraw();
   }
 

@@ -29,8 +29,8 @@ export class Follower {
 
   /** Add a task that a call has become, or that was found in the index. */
   add(task, title) {
-    const known = this.tasks.get(task.taskId) ?? {};
-    this.tasks.set(task.taskId, { ...known, ...task, title: title ?? known.title });
+    this._keep(task);
+    if (title !== undefined) this.tasks.get(task.taskId).title = title;
     this._onChange();
     this.listen();
   }
@@ -76,10 +76,7 @@ export class Follower {
     if (message.method === "notifications/subscriptions/acknowledged") {
       this.heard = new Set(params.notifications?.resourceSubscriptions ?? []);
     } else if (message.method === "notifications/tasks") {
-      const { _meta: meta, ...task } = params;
-      const known = this.tasks.get(task.taskId);
-      const { inputRequests: _, ...rest } = known ?? {};
-      this.tasks.set(task.taskId, { ...rest, ...task, progress: meta?.["dev.sealedgateway/progress"] });
+      this._keep(params);
     } else {
       const list = /^notifications\/(\w+)\/list_changed$/.exec(message.method)?.[1];
       if (list !== undefined && Object.hasOwn(LISTS, list)) {
@@ -107,10 +104,18 @@ export class Follower {
   }
 
   async refresh(task) {
-    const { _meta: meta, resultType: _type, ...fresh } = await this._client.result("tasks/get", { taskId: task.taskId });
-    const { inputRequests: _, ...rest } = this.tasks.get(task.taskId) ?? {};
-    this.tasks.set(task.taskId, { ...rest, ...fresh, progress: meta?.["dev.sealedgateway/progress"] });
+    const fresh = await this._client.result("tasks/get", { taskId: task.taskId });
+    if (!this.tasks.has(task.taskId)) return; // somebody else may be here when the answer comes
+    this._keep(fresh);
     this._onChange();
+  }
+
+  /** Keep what is newest: an answer and the stream tell of the same task, and either may arrive last. */
+  _keep({ _meta: meta, resultType: _type, ...told }) {
+    const { inputRequests: _, ...known } = this.tasks.get(told.taskId) ?? {};
+    const isOld = known.lastUpdatedAt !== undefined && Date.parse(told.lastUpdatedAt) < Date.parse(known.lastUpdatedAt);
+    if (isOld || (ENDED.has(known.status) && !ENDED.has(told.status))) return;
+    this.tasks.set(told.taskId, { ...known, ...told, progress: meta?.["dev.sealedgateway/progress"] });
   }
 }
 
