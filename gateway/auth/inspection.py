@@ -13,6 +13,7 @@ from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet
 from gateway.auth.providers import FETCH_SECONDS, MAX_KEY_SET_BYTES, URL_SETTING, read_key_file
 from gateway.auth.token_exchange import TokenExchange
+from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.settings.model import Settings, is_web_url
 
@@ -32,10 +33,10 @@ async def inspect_provider(settings: Settings) -> str:
         return "tokens are verified with the shared secret"
     if settings.jwks_file is not None:
         return _describe(read_key_file(Path(settings.jwks_file), settings.token_algorithms))
-    assert settings.jwks_url is not None  # noqa: S101 - `Settings.check_serving` has checked it
+    url = ensured(settings.jwks_url, "`Settings.check_serving` has checked it")
     # In parallel: a slow provider is slow for both.
     fetched, issuer = await asyncio.gather(
-        fetch(settings.jwks_url, seconds=FETCH_SECONDS, max_bytes=MAX_KEY_SET_BYTES), _issuer(settings.jwt_issuer or "")
+        fetch(url, seconds=FETCH_SECONDS, max_bytes=MAX_KEY_SET_BYTES), _issuer(settings.jwt_issuer or "")
     )
     keys = KeySet.parse(fetched.body, settings.token_algorithms, source=URL_SETTING)
     if issuer is not None and issuer != settings.jwt_issuer:

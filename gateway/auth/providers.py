@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet, KeysUnavailable
+from gateway.ensured import ensured
 from gateway.errors import ConfigurationError, Overloaded
 from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import Telemetry
@@ -69,8 +70,7 @@ class CurrentKeys:
 
     def name_of(self, key: Any) -> bytes:
         """Return the name for `has_left` of a key that `find` has just returned."""
-        assert self._keys is not None  # noqa: S101 - the key came from it
-        return self._keys.name_of(key)
+        return ensured(self._keys, "the key came from it").name_of(key)
 
     def has_left(self, name: bytes) -> bool:
         """Return whether a key with this name was in the set and no longer is."""
@@ -109,8 +109,7 @@ class FileKeys(CurrentKeys):
 
     async def find(self, algorithm: str, key_id: str | None) -> Any:
         """Return the key for a token with this header."""
-        assert self._keys is not None  # noqa: S101 - set in the constructor, and never removed
-        return self._keys.find(algorithm, key_id)
+        return ensured(self._keys, "the constructor has read it").find(algorithm, key_id)
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Watch the file while the context is open."""

@@ -27,6 +27,7 @@ from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, 
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg
 from gateway.engine.values import exceeds
+from gateway.ensured import ensured, ensured_type
 from gateway.errors import (
     CannotContinue,
     JournalTooLarge,
@@ -329,8 +330,8 @@ class LegRun:
         return self._run_once(served)
 
     async def _run_once(self, tool: Tool) -> Reported:
-        tasks, call, carrier = self._runner.tasks, self.call, self._runner.carrier
-        assert tasks is not None  # noqa: S101 - without a store, single-use tools are not served
+        tasks = ensured(self._runner.tasks, "without a store, single-use tools are not served")
+        call, carrier = self.call, self._runner.carrier
         state, answers = call.continuation.request_state, call.continuation.input_responses
         try:
             return await tasks.once(
@@ -386,8 +387,8 @@ class LegRun:
 
     async def _relay(self, requester: Requester, answers: Mapping[str, Any], *, may_shed: bool) -> Outcome:
         """Run a leg of a relay, which keeps a time limit of its own."""
-        call, served, request = self.call, self.call.served, self.call.request
-        assert isinstance(served, Relayed)  # noqa: S101 - only relays have a requester
+        call, request = self.call, self.call.request
+        served = ensured_type(call.served, Relayed)  # only relays have a requester
         notices = _notices(request, call.post)
         leg = Leg(
             self.journal,
@@ -462,8 +463,7 @@ class LegRun:
             return await self._ask(outcome)
         if isinstance(outcome, Detached):
             return await self._become_task(), "task_created"
-        assert isinstance(outcome, Failed)  # noqa: S101 - the others end legs of tasks only
-        raise outcome.error
+        raise ensured_type(outcome, Failed).error  # the others end legs of tasks only
 
     async def _ask(self, outcome: InputRequired) -> tuple[dict[str, Any], str]:
         """Ask the client. If the journal is too large for it to carry, the call becomes a task where possible."""
@@ -483,12 +483,11 @@ class LegRun:
 
     async def _become_task(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make the call a task and return the client's result; given a result, the task has already ended."""
-        call, tasks = self.call, self._runner.tasks
-        served, order = call.served, call.order
-        assert tasks is not None and isinstance(served, Tool) and order is not None  # noqa: S101, PT018 - ensured by `_what_detach_does`
+        call, why = self.call, "`_what_detach_does` has checked it"
+        tasks, order = ensured(self._runner.tasks, why), ensured(call.order, why)
+        served = ensured_type(call.served, Tool)
         if call.requester is not None and result is None:
-            assert isinstance(served, Relayed)  # noqa: S101 - only relays have a requester
-            await served.prepare_task(call.requester, self.journal)
+            await ensured_type(served, Relayed).prepare_task(call.requester, self.journal)
         self.task = await tasks.create(
             served,
             order,

@@ -21,6 +21,7 @@ from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.engine.relaying import RelayLeg, journal_key
+from gateway.ensured import ensured_type
 from gateway.errors import InternalError, RpcError
 from gateway.protocol.strict_json import encode
 from gateway.registry.relayed import Relayed, Requester
@@ -164,8 +165,8 @@ def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) 
             return Finished(result=_stored_result(tool, outcome.value, journal))
     except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
         return _failed(tool, error, journal, failures)
-    assert isinstance(outcome, Failed)  # noqa: S101 - a task cannot detach, it already is one
-    return _failed(tool, outcome.error, journal, failures)
+    failed = ensured_type(outcome, Failed)  # a task cannot detach, it already is one
+    return _failed(tool, failed.error, journal, failures)
 
 
 def _failed(tool: Tool, error: Exception, journal: Journal, failures: Failures) -> Finished:

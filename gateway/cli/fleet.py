@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from gateway.cli.children import Child, Nursery, State
 from gateway.cli.round_robin import NOT_FOUND, Address, Stream, finish
+from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.sealing.keyring import KeyRing, generate_entry
 
@@ -146,8 +147,8 @@ class Fleet:
         return [outcome for outcome in outcomes if isinstance(outcome, Exception)]
 
     def _keep(self, member: Member) -> None:
-        assert self._nursery is not None  # noqa: S101 - `keep` comes first
-        keeper = asyncio.create_task(self._nursery.keep(member.child))
+        nursery = ensured(self._nursery, "`keep` comes first")
+        keeper = asyncio.create_task(nursery.keep(member.child))
         keeper.add_done_callback(lambda _: self.ended.set())
         self._keepers.append(keeper)
 

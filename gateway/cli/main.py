@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.cli.own_code import find_own_workers, import_from_working_directory
+from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
@@ -436,14 +437,13 @@ def _serve(arguments: argparse.Namespace) -> int:
         with problems.noted():
             listener = stack.enter_context(_listener(arguments, settings.auth))
         problems.raise_any()
-        assert listener is not None  # noqa: S101 - or there is a problem
         # Imported last: loading the web framework takes time, and wrong settings should be reported before that.
         from gateway.process.app import serve
         from gateway.web.listener import inherit
 
         return serve(
             settings,
-            listener,
+            ensured(listener, "or there is a problem"),
             inherited=arguments.fd is not None,
             reload=arguments.reload,
             metrics_sock=None if arguments.metrics_fd is None else inherit(arguments.metrics_fd, "--metrics-fd"),
@@ -498,7 +498,7 @@ def _keys_show(arguments: argparse.Namespace) -> int:
     with problems.noted():
         ring = None if keys is None else KeyRing.parse(keys.get_secret_value())
     problems.raise_any()
-    assert ring is not None  # noqa: S101 - check_sealing ensures it
+    ring = ensured(ring, "`check_sealing` has checked the keys")
     for key in ring.keys:
         print(f"{key.key_id.hex()}  {'seals' if key is ring.sealing_key else 'opens'}")
     return 0
@@ -514,9 +514,8 @@ def _token(arguments: argparse.Namespace) -> int:
     with problems.noted():
         settings.check_minting()
     problems.raise_any()
-    assert settings.jwt_secret is not None  # noqa: S101 - check_minting ensures it
     token = mint(
-        settings.jwt_secret.get_secret_value(),
+        ensured(settings.jwt_secret, "`check_minting` has checked it").get_secret_value(),
         arguments.sub,
         settings.token_audiences[0],
         scopes=[name for given in arguments.scope for name in given.split()],

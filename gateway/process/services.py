@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.calls.policy import LegPolicy
+from gateway.ensured import ensured
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
 from gateway.observability.line_writer import Lines, LineWriter, close_before_exit, closed_at_exit, stderr_writer
@@ -31,15 +32,14 @@ log = logging.getLogger(__name__)
 SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
 _COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL = "http/protobuf"
+WHY_SET = "the checks of both kinds of process have seen it"
 HOW_TO_ADD_TRACES = "run `pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`"
 
 
 def make_key_holder(settings: Settings) -> KeyHolder:
     """Return a holder for the seal keys in the settings; raise `ConfigurationError` if a key is wrong."""
-    assert settings.seal_keys is not None  # noqa: S101 - the checks of both kinds of process ensure it
-    assert settings.audience is not None  # noqa: S101 - the same
-    ring = KeyRing.parse(settings.seal_keys.get_secret_value())
-    return KeyHolder(ring, settings.audience, clock=time.time, random_bytes=os.urandom)
+    ring = KeyRing.parse(ensured(settings.seal_keys, WHY_SET).get_secret_value())
+    return KeyHolder(ring, ensured(settings.audience, WHY_SET), clock=time.time, random_bytes=os.urandom)
 
 
 def leg_policy(settings: Settings) -> LegPolicy:
@@ -69,11 +69,10 @@ def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelem
 
 def make_work_queue(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisWorkQueue:
     """Return the task store's queue for a worker with the name of this process. It does not connect yet."""
-    assert settings.redis_url is not None  # noqa: S101 - check_working ensures it
     from gateway.storage import RedisWorkQueue, connect  # noqa: PLC0415 - the same
 
     return RedisWorkQueue(
-        connect(settings.redis_url.get_secret_value(), telemetry),
+        connect(ensured(settings.redis_url, WHY_SET).get_secret_value(), telemetry),
         keys,
         settings.replica_id,
         partitions=settings.task_partitions,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.http_client.client import HttpClient
 from gateway.http_client.target import proxy_of_environment
@@ -101,9 +102,8 @@ class ServedUpstreams:
         announce: Callable[[str], None] | None = None,
         tracing: UpstreamTracing | None = None,
     ) -> None:
-        assert settings.upstreams is not None  # noqa: S101 - callers check it
         self._settings = settings
-        self._path = settings.upstreams
+        self._path = ensured(settings.upstreams, "callers check it")
         self._announce = announce
         self._tracing = tracing
         self._metrics = UpstreamMetrics(registry)

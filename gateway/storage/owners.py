@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.sealing.binding import owner, owner_secret_binding
 from gateway.sealing.envelope import Rejected
@@ -48,8 +49,8 @@ class Owners:
 
     def name(self, principal: Principal | None) -> str:
         """Return the owner that stands for a caller. The secret must have been learned."""
-        assert self._secret is not None  # noqa: S101 - `Deployment.ensure` has learned it
-        return owner(principal, self._holder.audience, self._secret.value)
+        secret = ensured(self._secret, "`Deployment.ensure` has learned it")
+        return owner(principal, self._holder.audience, secret.value)
 
     def proposal(self) -> str:
         """Return the sealed secret for a store that has none: the one known here, or a new one.

@@ -27,6 +27,7 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import copy_json
+from gateway.ensured import ensured, ensured_type
 from gateway.errors import AuthoringError, CannotContinue, GatewayError, JournalTooLarge
 from gateway.protocol.caller import Exchange
 from gateway.sealing.envelope import Sealer
@@ -169,8 +170,8 @@ class CallRun:
                 self.run.became_task = True
                 self._fresh = {}
                 continue
-            assert isinstance(outcome, InputRequired)  # noqa: S101 - the keeper here neither fails nor ends a leg
-            if self._answer(outcome.questions):
+            asked = ensured_type(outcome, InputRequired)  # the keeper here neither fails nor ends a leg
+            if self._answer(asked.questions):
                 return
         raise GatewayError(
             f"{self._served} still asks questions after {MAX_LEGS} legs; the last ones: "
@@ -250,8 +251,7 @@ class CallRun:
             self._raised.add(key)
             raise
         if self._faults.crash_after(key):
-            assert self._leg is not None  # noqa: S101 - a step runs in a leg
-            self._leg.stop(NotKept(Crash(key)))
+            ensured(self._leg, "a step runs in a leg").stop(NotKept(Crash(key)))
         return value
 
     def _carried(self, outcome: Outcome, leg: Leg) -> Outcome:

@@ -417,8 +417,8 @@ class StatelessClient:
         return message
 
     def _result_of(self, answer: Result | ErrorAnswer, job: _Job) -> Result:
-        self._raise_if_error(answer)
-        assert isinstance(answer, Result)  # noqa: S101 - the other kind was raised
+        if isinstance(answer, ErrorAnswer):
+            raise self._error(answer)
         if answer.asks and job.method not in ASKING_METHODS:
             self._telemetry.dropped(self._upstream, "question")
             raise self._failure(Reason.UNASKED, f"the answer to {job.method} asks for input")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.ensured import ensured
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.services import (
     OpenAuditLog,
@@ -55,8 +56,7 @@ class WorkerServices:
         Raises:
             ConfigurationError: its version, eviction policy or number of partitions does not fit.
         """
-        store = make_task_store(self.settings, self.keys, telemetry)
-        assert store is not None  # noqa: S101 - `check_working` ensures it
+        store = ensured(make_task_store(self.settings, self.keys, telemetry), "`check_working` has checked it")
         try:
             await check(store)
         finally:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Self
 from weakref import WeakValueDictionary
 
+from gateway.ensured import ensured
+
 
 class Cancelled(Exception):
     """The client has cancelled its request, so there is nothing to answer."""
@@ -69,8 +71,7 @@ class RunningRequests:
         See `gateway.tokens.session_ids.request_digest` for the name of the request and its session. If the request was
         cancelled, `Cancelled` is raised when the context ends.
         """
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - requests are served in tasks
+        task = ensured(asyncio.current_task(), "requests are served in tasks")
         self._tasks[request] = task
         try:
             yield

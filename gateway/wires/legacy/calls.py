@@ -19,6 +19,7 @@ from gateway.calls.failures import failed_result
 from gateway.calls.runner import Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
+from gateway.ensured import ensured
 from gateway.errors import (
     CannotContinue,
     InternalError,
@@ -141,8 +142,7 @@ class LegacyCalls:
 
         Its first leg has run, so the client must not repeat the call if there is no room.
         """
-        served, target = conversation.served, conversation.target
-        assert served is not None  # noqa: S101 - its first leg has run
+        served, target = ensured(conversation.served, "its first leg has run"), conversation.target
         authority = Authority.of(incoming.caller, incoming.session)
 
         def needs(registry: Registry) -> frozenset[str]:

@@ -11,6 +11,7 @@ from gateway.calls.authority import Authorities, Needs
 from gateway.calls.changes import ChangeHub, Subscription
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.calls.task_follower import pumping, timeless
+from gateway.ensured import ensured
 from gateway.errors import TaskStoreDown
 from gateway.protocol.caller import Caller
 from gateway.protocol.jsonrpc import RequestId, result_response
@@ -124,9 +125,9 @@ class Subscriptions:
 
     async def _news_of(self, task_id: str, caller: Caller, told: dict[str, Any]) -> TaskView | None:
         """Return a task if it has changed since the last report. Many hints are not about a visible change."""
-        assert self._tasks is not None  # noqa: S101 - nothing else brings the topic of a task
+        tasks = ensured(self._tasks, "nothing else brings the topic of a task")
         try:
-            view = await self._tasks.read(task_id, caller)
+            view = await tasks.read(task_id, caller)
         except TaskStoreDown:
             return None  # the task is read again in a few seconds
         if view is None:
