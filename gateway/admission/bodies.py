@@ -88,8 +88,9 @@ class HeldBody:
         Raises:
             TooManyBodyBytes: see `BodyBudget.take`.
         """
-        share = self._budget.share
-        further = (size if size < share else share) - self._size  # noqa: FURB136 - a call costs more
+        counted = self._budget.share
+        counted = min(counted, size)
+        further = counted - self._size
         if further > 0:
             self._budget.take(self._caller, further, extra)
             self._size += further

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from pydantic_core import ErrorDetails
 from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.mistakes import classes_in
 from gateway.authoring.other_libraries import refuse_other_libraries
-from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, outer_names, unservable
+from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, hints_of, outer_names, unservable
 from gateway.authoring.types.model_schemas import model_schema, type_schema
 from gateway.authoring.types.model_validators import NestingLimit, is_small, stopping_validator
 from gateway.authoring.types.typed_dicts import readable
@@ -170,13 +169,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, None, outer_names(inspect.unwrap(function)), include_extras=True)
-    except NameError as error:
-        message = f"{_name_of(function)}: the annotation {error.name!r} is not defined in its module"
-        raise AuthoringError(message) from None
-    except Exception as error:  # noqa: BLE001 - annotations are code and may raise anything
-        raise AuthoringError(f"{_name_of(function)}: its annotations cannot be read: {error}") from None
+    return hints_of(function, None, outer_names(inspect.unwrap(function)), _name_of(function), "its annotations")
 
 
 def _split_signature(

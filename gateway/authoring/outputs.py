@@ -15,7 +15,6 @@ from gateway.authoring.content import Content, Message, ResourceContents, ToolRe
 from gateway.authoring.forms.questions import InputRequired
 from gateway.authoring.mistakes import classes_in
 from gateway.authoring.types.codecs import (
-    UNIONS,
     UNSERVABLE,
     adapter_of,
     name_of,
@@ -24,6 +23,7 @@ from gateway.authoring.types.codecs import (
     why_not_written,
 )
 from gateway.authoring.types.model_schemas import type_schema
+from gateway.authoring.types.typed_dicts import UNIONS, with_parts
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 from gateway.json_schema.inlining import inlined
@@ -128,7 +128,7 @@ def _promised(annotation: Any) -> Any:
         return _NO_PROMISE
     if _are_text(promised) or not _BLOCKS.isdisjoint(classes_in(annotation)):
         return _NO_PROMISE
-    return typing.Union[promised] if is_less else annotation  # noqa: UP007 - of a tuple
+    return with_parts(typing.Union, promised) if is_less else annotation
 
 
 def _are_text(annotations: Iterable[Any]) -> bool:

@@ -131,11 +131,8 @@ async def _keep_first_segments(journal: Journal, stored: Sequence[Mapping[str, A
 
 
 async def _outcome(task: TaskLeg, leg: Leg) -> Outcome:
-    try:
-        function = task.tool.bind(task.arguments, task.principal, leg.journal)
-    except Exception as error:  # noqa: BLE001 - an argument's type may have a validator by the author
-        return Failed(error)
-    return await run_leg(function, leg)
+    # Within the leg, because an argument's type may have a validator by the author, which may raise anything.
+    return await run_leg(lambda it: task.tool.bind(task.arguments, task.principal, it.journal)(it), leg)
 
 
 async def _relayed(task: TaskLeg, served: Relayed, leg: Leg, relaying: RelayLeg) -> Outcome:
@@ -146,11 +143,11 @@ async def _relayed(task: TaskLeg, served: Relayed, leg: Leg, relaying: RelayLeg)
         in_task=True,
         task_id=task.task_id,
     )
-    try:
-        function = served.bind_relay(served.name, dict(task.arguments), requester, leg.journal)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the task
-        return Failed(error)
-    return await run_leg(lambda _: function(relaying), leg, limited=False)
+    return await run_leg(
+        lambda it: served.bind_relay(served.name, dict(task.arguments), requester, it.journal)(relaying),
+        leg,
+        limited=False,
+    )
 
 
 def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) -> TaskOutcome:

@@ -25,7 +25,8 @@ _NO_HINTS: Final[Mapping[str, object]] = {}
 class _Alone:
     """No other processes on this host: see `gateway.tokens.hop_messages.Neighbours`."""
 
-    def has(self, boot: bytes) -> bool:  # noqa: ARG002 - of the protocol
+    def has(self, boot: bytes) -> bool:
+        del boot
         return False
 
     async def post(self, boot: bytes, message: bytes) -> bytes:

@@ -67,8 +67,7 @@ def run(
     Raises:
         ConfigurationError: settings are wrong, a tool file is missing, or the port is taken.
     """
-    named = {"GATEWAY_TOOLS": tools, "GATEWAY_UPSTREAMS": upstreams}
-    chosen = {name: value for name, value in named.items() if value is not None}
+    chosen = _variables(tools, upstreams)
     filled, made = fill_environment({**(os.environ if environ is None else environ), **chosen})
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
@@ -80,16 +79,20 @@ def run(
         keys = _make_key_file(filled, stack) if "a seal key" in made else None
         sockets = _make_sockets(settings.metrics_port, replicas, stack, console)
         filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in sockets)
-        has_tasks = store is not None or settings.redis_url is not None
         options = ["--reload"] if reload else []
         fleet = Fleet(
-            _first_members(sockets, workers if has_tasks else 0, options),
+            _first_members(sockets, workers if store or settings.redis_url else 0, options),
             filled,
             _maker(options, stack, has_metrics=settings.metrics_port is not None),
             keys,
             has_releases=filled.get("GATEWAY_TOOLS") == DEMO_TOOLS,
         )
         return _supervise(fleet, settings, listener, console, store=store, origin=_origin(host, listener))
+
+
+def _variables(tools: str | None, upstreams: str | None) -> dict[str, str]:
+    named = {"GATEWAY_TOOLS": tools, "GATEWAY_UPSTREAMS": upstreams}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def _supervise(

@@ -113,6 +113,11 @@ class Leg:
         forgotten: the first call of the context that the function never awaited, for people, or None.
     """
 
+    outcome: Outcome | None = None
+    given_up: bool = False
+    caller: Hashable = None
+    forgotten: str | None = None
+
     def __init__(
         self,
         journal: Journal,
@@ -133,11 +138,7 @@ class Leg:
         self.journal = journal
         self.host = host
         self.supports = supports
-        self.outcome: Outcome | None = None
-        self.given_up = False
-        self.caller: Hashable = None
         self.reached: dict[str, None] = {}
-        self.forgotten: str | None = None
         self._ignored_stops = 0
         self._version = version
         self._migrations = migrations or {}
@@ -320,7 +321,7 @@ class Leg:
         self.journal.steps[key] = recorded
         self._progressed = True
         if self._keeper is not None:
-            await self._kept(self._keeper.keep_step(key, recorded))
+            await self.kept(self._keeper.keep_step(key, recorded))
         self.check_running()
         return copy_json(recorded) if recorder is None else restored
 
@@ -375,7 +376,7 @@ class Leg:
         except AuthoringError as error:
             raise self.broken(error) from None
         self.journal.checkpoint = Checkpoint(self._version, kept, self._logs, self._emits)
-        if self._keeper is not None and await self._kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
+        if self._keeper is not None and await self.kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
             self.stop(Shed())
         if self._sheds is not None:
             self._shed(self._sheds, kept)
@@ -419,7 +420,7 @@ class Leg:
             return
         self._emitting = True
         try:
-            await self._kept(self._keeper.keep_emit(self._emits, block))
+            await self.kept(self._keeper.keep_emit(self._emits, block))
         finally:
             self._emitting = False
 
@@ -442,7 +443,7 @@ class Leg:
             self.stop(Detached())
         return self.in_task
 
-    async def _kept(self, keeping: Awaitable[T]) -> T:
+    async def kept(self, keeping: Awaitable[T]) -> T:
         """Await the keeper; if it fails, end the leg in a way that the function cannot swallow."""
         try:
             return await keeping

@@ -14,7 +14,7 @@ from gateway.engine.host import Notices, SlotKeeper
 from gateway.engine.journal import Journal
 from gateway.engine.keys import check_key
 from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Leg
-from gateway.engine.outcomes import Failed, InputRequired, NotKept, Shed
+from gateway.engine.outcomes import Failed, InputRequired, Shed
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
 from gateway.errors import CannotContinue
 
@@ -96,10 +96,7 @@ class RelayLeg:
         self._leg.check_running()
         self.journal.slot = slot
         if self._keeper is not None:
-            try:
-                await self._keeper.keep_slot(slot)
-            except Exception as error:  # noqa: BLE001 - after any failure, the leg must not continue
-                self._leg.stop(NotKept(error))
+            await self._leg.kept(self._keeper.keep_slot(slot))
             self._leg.check_running()
 
     def forget_round(self, number: int) -> None:

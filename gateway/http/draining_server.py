@@ -168,8 +168,9 @@ class DrainingServer(uvicorn.Server):
             for number, handler in originals.items():
                 signal.signal(number, handler)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Shut down at the first signal, and immediately at the second."""
+        del frame
         now = time.monotonic()
         self._on_signal()
         if not self.should_exit:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Final
@@ -15,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from gateway.errors import TaskStoreDown
 from gateway.runtime.background import task_running
+from gateway.runtime.jitter import varied
 from gateway.tasks.model import Phase
 
 PERIOD_SECONDS: Final = 10.0
@@ -69,4 +69,4 @@ class TaskTotals(Collector):
     async def _count_for_ever(self) -> None:
         while True:
             await self.look()
-            await asyncio.sleep(PERIOD_SECONDS * random.uniform(0.8, 1))  # noqa: S311 - spreads the load, protects no secret
+            await asyncio.sleep(varied(PERIOD_SECONDS, 0.8))

@@ -292,8 +292,9 @@ class _TaskSpan:
     def __init__(self, attached: _Attached) -> None:
         self._attached = attached
 
-    def end(self, outcome: str, task_id: str = "") -> None:  # noqa: ARG002 - the span has it from the start
+    def end(self, outcome: str, task_id: str = "") -> None:
         """See `gateway.calls.ports.LegTrace.end`."""
+        del task_id  # the span has it from the start
         _record_outcome(self._attached.span, outcome)
         self._attached.end()
 

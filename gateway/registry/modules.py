@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -111,11 +112,10 @@ def _is_found_at(name: str, path: Path) -> bool:
     if loaded is not None:
         return Path(_file_of(loaded)).resolve() == path
     importlib.invalidate_caches()
-    try:
+    with contextlib.suppress(Exception, SystemExit):  # reported when the module itself is imported
         spec = importlib.util.find_spec(name)  # imports the packages that contain it
-    except (Exception, SystemExit):  # noqa: BLE001 - whatever a package raises is reported when its module is imported
-        return True
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path
+        return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path
+    return True
 
 
 def _import_file(name: str, path: Path) -> ModuleType:

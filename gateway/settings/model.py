@@ -25,6 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from typing_extensions import override
 
 from gateway.errors import ConfigurationError
 from gateway.settings.hosts import is_loopback, without_port
@@ -977,7 +978,8 @@ class _Environment(PydanticBaseSettingsSource):
         self.files: dict[str, Path] = {}
         self.wrong: list[str] = []
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002 - a base method
+    @override
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         name = variable(field_name)
         value = self._environ.get(name) or None
         if field_name in secret_fields():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import hashlib
@@ -347,10 +348,9 @@ class _Notices:
 
 def _copy_of(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments as a server would parse them again for a leg."""
-    try:
+    with contextlib.suppress(Exception):  # copying may run any code; `bind` then explains what is not JSON
         return copy.deepcopy(arguments)
-    except Exception:  # noqa: BLE001 - copying may run any code; `bind` then explains what is not JSON
-        return arguments
+    return arguments
 
 
 def lifespans_of(served: Served) -> list[Lifespan[Any]]:

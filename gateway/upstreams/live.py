@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from gateway.runtime.jitter import varied
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import Definition
@@ -159,12 +159,12 @@ class Live:
         """Return how many seconds to wait before the lists are read again. It varies, so replicas spread out."""
         if self._failures:
             pause = min(FIRST_RETRY_SECONDS * float(2 ** min(self._failures - 1, 10)), LONGEST_RETRY_SECONDS)
-            return pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+            return varied(pause)
         ttl_ms = None if self._listed is None else self._listed.ttl_ms
         if ttl_ms is not None:
             return min(max(ttl_ms / 1000, SHORTEST_REFRESH_SECONDS), LONGEST_REFRESH_SECONDS)
         pause = LONGEST_REFRESH_SECONDS if self.is_listening else DEFAULT_REFRESH_SECONDS
-        return pause * random.uniform(0.8, 1.0)  # noqa: S311 - not a secret
+        return varied(pause, 0.8)
 
     async def _refresh(self) -> bool:
         """Read everything once; return whether that succeeded. If not, the lists of before stay in use."""

@@ -114,6 +114,10 @@ class HandshakeWire:
             return await self._versions[DRAFT].answer(Incoming(request, headers, caller, client))
         name = request_digest(session, message.id)
         incoming = Incoming(request, headers, caller, client, session=nonce, cancel_name=name)
+        return await self._run(session, incoming, name)
+
+    async def _run(self, session: Session, incoming: Incoming, name: str) -> Reply:
+        """Answer a request under a name by which it can be cancelled."""
         try:
             with self._running.running(name):
                 reply = await self._versions[session.version].answer(incoming)

@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, SchemaError, to_jsonable_python
 
-from gateway.authoring.types.typed_dicts import readable
+from gateway.authoring.types.typed_dicts import UNIONS, readable
 from gateway.engine.values import MAX_DEPTH, Json, json_value
 from gateway.errors import AuthoringError
 
@@ -33,7 +33,6 @@ MAX_PROBLEMS: Final = 10
 
 _SCALARS: Final = (str, int, float, bool, None, type(None))
 _UNCHECKED: Final = (Any, object, JsonValue, dict, list, inspect.Parameter.empty)
-UNIONS: Final = (typing.Union, types.UnionType)
 _AWAITABLES: Final = (Awaitable, Coroutine)
 
 _UNKNOWN_TYPE: Final = re.compile(r"Unable to generate pydantic-core schema for (?:<class '([^']+)'>|(.+?))\. ")
@@ -175,12 +174,21 @@ def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
     holder = types.SimpleNamespace(__annotations__={"return": annotation})
     where = getattr(function, "__qualname__", repr(function))
     names, outer = getattr(function, "__globals__", {}), outer_names(function)
+    return hints_of(holder, names, outer, where, "its return annotation")["return"]
+
+
+def hints_of(holder: Any, names: dict[str, Any] | None, outer: dict[str, Any], where: str, what: str) -> dict[str, Any]:
+    """Return the annotations of a function or a namespace; `where` and `what` begin the errors.
+
+    Raises:
+        AuthoringError: an annotation is not defined, or raises something: annotations are code.
+    """
     try:
-        return typing.get_type_hints(holder, names, outer, include_extras=True)["return"]
+        return typing.get_type_hints(holder, names, outer, include_extras=True)
     except NameError as error:
         raise AuthoringError(f"{where}: the annotation {error.name!r} is not defined in its module") from None
-    except Exception as error:  # noqa: BLE001 - annotations are code and may raise anything
-        raise AuthoringError(f"{where}: its return annotation cannot be read: {error}") from None
+    except Exception as error:  # noqa: BLE001 - see above
+        raise AuthoringError(f"{where}: {what} cannot be read: {error}") from None
 
 
 def outer_names(function: Callable[..., Any]) -> dict[str, Any]:
@@ -192,8 +200,8 @@ def outer_names(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _is_filled(cell: types.CellType) -> bool:
     try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
+        _ = cell.cell_contents
+    except ValueError:  # it is empty
         return False
     return True
 

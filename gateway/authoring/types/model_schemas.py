@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
+from typing_extensions import override
 
 Mode = Literal["validation", "serialization"]
 
@@ -14,7 +15,8 @@ Mode = Literal["validation", "serialization"]
 class WithoutTitles(GenerateJsonSchema):
     """Omits the titles that pydantic derives from names. A title that the author wrote stays."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+    @override
+    def field_title_should_be_set(self, schema: Any) -> bool:
         """Return False: a title such as "Field Name" adds nothing to `fieldName`."""
         return False
 

@@ -6,6 +6,7 @@ JSON cannot hold shows at once.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import typing
@@ -22,7 +23,7 @@ from collections.abc import (
 )
 from datetime import datetime, time
 from decimal import Decimal
-from types import FunctionType, MethodType, UnionType
+from types import FunctionType, MethodType
 from typing import Annotated, Any, Final, Literal, Never, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from typing_extensions import is_typeddict
 
 from gateway.authoring.types.codecs import UNSERVABLE, Codec, is_json_type, name_of, return_annotation, unservable
+from gateway.authoring.types.typed_dicts import UNIONS, with_parts
 from gateway.engine.exchanged_token import ExchangedToken
 from gateway.engine.values import Json, Recorder, copy_json, json_value
 from gateway.errors import AuthoringError
@@ -45,7 +47,6 @@ _READ_ONCE: Final = (Iterable, Iterator, Generator)
 """Pydantic would restore these as iterators, which can be read only once. The author means a list."""
 _LISTS: Final = (list, Sequence, MutableSequence, Collection, *_READ_ONCE)
 
-_UNIONS: Final = (typing.Union, UnionType)
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 _SECRETS: Final = (Secret, SecretBytes, SecretStr)
 _ARRAYS: Final = (list, tuple)
@@ -135,7 +136,7 @@ def _is_json(annotation: Any, within: tuple[Any, ...] = ()) -> bool:
     return parts != () and all(_is_json(part, (*within, annotation)) for part in parts)
 
 
-_SEVERAL: Final = (*_LISTS, *_UNIONS)
+_SEVERAL: Final = (*_LISTS, *UNIONS)
 _ALSO_JSON: Final = (Never, NoReturn, *_OBJECTS, *_LISTS)
 
 
@@ -144,7 +145,7 @@ def _may_be_json(annotation: Any) -> bool:
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _may_be_json(parts[0])
-    if origin in _UNIONS:
+    if origin in UNIONS:
         return all(_may_be_json(part) for part in parts)
     kind = annotation if origin is None else origin
     if isinstance(kind, type) and not (_is_subclass(kind, _JSON_CLASSES) or _is_any_class_a(kind)):
@@ -248,7 +249,7 @@ def _with_lists(annotation: Any) -> Any:
     replaced = tuple(map(_with_lists, parts))
     if all(new is old for new, old in zip(replaced, parts, strict=True)):
         return annotation
-    return typing.Union[replaced] if origin in _UNIONS else origin[replaced]  # noqa: UP007 - of a tuple
+    return with_parts(origin, replaced)
 
 
 @functools.lru_cache(maxsize=128)
@@ -347,11 +348,10 @@ def _unrecorded(value: Any) -> set[str]:
 def _is_equal(value: Any, restored: Any) -> bool:
     if getattr(type(value), "__eq__") is getattr(object, "__eq__"):  # noqa: B009 - mypy; it compares identities
         return True
-    try:
+    with contextlib.suppress(Exception):  # the author's code; an array has no truth value, for example
         # Not-a-number does not equal itself, nor does a time of the hour that is repeated in autumn.
         return bool(value == restored) or (type(value) in _BY_TEXT and str(value) == str(restored))
-    except Exception:  # noqa: BLE001 - the author's code; an array has no truth value, for example
-        return True
+    return True
 
 
 _BY_TEXT: Final = (float, Decimal, datetime, time)

@@ -12,7 +12,7 @@ import typing_extensions
 from typing_extensions import ReadOnly
 
 _PYDANTIC_READS_THEM: Final = sys.version_info >= (3, 12)
-_UNIONS: Final = (typing.Union, types.UnionType)
+UNIONS: Final = (typing.Union, types.UnionType)
 _QUALIFIERS: Final = (Required, NotRequired, ReadOnly)
 
 
@@ -33,7 +33,12 @@ def readable(annotation: Any, within: frozenset[Any] = frozenset()) -> Any:
     replaced = tuple(readable(part, within) for part in parts)
     if all(new is old for new, old in zip(replaced, parts, strict=True)):
         return annotation
-    return typing.Union[replaced] if origin in _UNIONS else cast("Any", origin)[replaced]  # noqa: UP007 - of a tuple
+    return with_parts(origin, replaced)
+
+
+def with_parts(origin: Any, parts: tuple[Any, ...]) -> Any:
+    """Return the annotation that an origin, such as `dict` or `typing.Union`, makes of these parts."""
+    return typing.Union[parts] if origin in UNIONS else origin[parts]  # noqa: UP007 - of a tuple
 
 
 def _stays(kind: Any, within: frozenset[Any]) -> bool:

@@ -28,8 +28,9 @@ class HandshakeResults:
             fields = {name: field for name, field in fields.items() if name != "structuredContent"}
         return {**fields, "_meta": {**(fields.get("_meta") or {}), **meta}} if meta else dict(fields)
 
-    def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:  # noqa: ARG002
+    def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
         """Return a result with these fields. These wires have no caching hints."""
+        del ttl_ms, scope
         return dict(fields)
 
     def unable(self, error: MissingCapability) -> str | None:

@@ -46,8 +46,9 @@ class ResultWriter:
         """Return a `CreateTaskResult` (extension `io.modelcontextprotocol/tasks`, Task Creation)."""
         return {"resultType": "task", **task(view), "_meta": self._meta}
 
-    def unable(self, error: MissingCapability) -> str | None:  # noqa: ARG002
+    def unable(self, error: MissingCapability) -> str | None:
         """Return None: on this wire, an error names the missing capabilities."""
+        del error
         return None
 
     def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:

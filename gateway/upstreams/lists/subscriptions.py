@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from gateway.runtime.jitter import varied
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.lists.listing import Discovered
 from gateway.upstreams.ports import Changes
@@ -206,4 +206,4 @@ class Subscriptions:
     async def _rest(self) -> None:
         """Pause before the next attempt. Random pauses keep replicas from returning all at once."""
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_RETRY_SECONDS)
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+        await asyncio.sleep(varied(pause))
