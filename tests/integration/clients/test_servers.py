@@ -29,10 +29,11 @@ async def test_all_calls_of_several_clients_complete(server: str, count: int, di
     assert folders(directory) == [], workers.log_text()
 
 
+@pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("server", SERVERS)
-async def test_without_the_folder_all_calls_end_in_time(server: str, directory: Path) -> None:
+async def test_without_the_folder_all_calls_end_in_time(server: str, count: int, directory: Path) -> None:
     environ = {"XDG_RUNTIME_DIR": too_long(directory), "GATEWAY_ANSWER_SECONDS": "1"}
-    with Workers(directory, server, 2, **environ) as workers:
+    with Workers(directory, server, count, **environ) as workers:
         users = await Users().call(workers.url, users=10, calls=2)
         assert users.texts.keys() <= {DONE, LATE}
         assert users.texts[LATE] == users.refused == users.crossed > 0
