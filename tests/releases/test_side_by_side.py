@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tests.releases.environment import THIS, Release, previous
 from tests.releases.kinds import KINDS
 
 SECONDS = float(os.environ.get("RELEASES_SECONDS") or 0)
-STAGES = 5
+STAGES = 7
 POLL_SECONDS = 0.5
 STAGE_SECONDS = 240.0
 """How long a stage may take until every kind of order has gone both ways."""
@@ -74,17 +75,21 @@ class Rollout:
         """Go through all stages, or through those until something is wrong."""
         await self._stage(self._not_served)
         for release in (after, before):
-            for missing in (self._not_crossed, self._not_served):
+            replica = partial(self._cluster.replace_replica, release, self._until_it_can_shed)
+            worker = partial(self._cluster.replace_worker, release)
+            # In between, tasks of the replica that stays longest depend on workers of the other release alone.
+            steps = (
+                ((replica, worker), self._not_crossed),
+                ((worker,), self._not_served),
+                ((replica,), self._not_served),
+            )
+            for replacements, missing in steps:
                 if self.account.is_lost:
                     return
-                await self._replace(release)
+                for replace in replacements:
+                    await asyncio.to_thread(replace)
                 await self._stage(missing)
             await asyncio.to_thread(self._cluster.rotate_keys)
-
-    async def _replace(self, release: Release) -> None:
-        """Replace one replica and one worker."""
-        await asyncio.to_thread(self._cluster.replace_replica, release, self._until_it_can_shed)
-        await asyncio.to_thread(self._cluster.replace_worker, release)
 
     def _until_it_can_shed(self, process: str) -> None:
         """Wait until a call has just begun to run in a process that it leaves when the process is stopped."""
