@@ -30,6 +30,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, canonical_asked, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
+from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, UpstreamRelay
 from gateway.upstreams.texts import refused_request, sentence_of
@@ -88,7 +89,12 @@ class PartMaker:
     """
 
     def __init__(
-        self, definition: Definition, client: GuardedClient, relay: UpstreamRelay, telemetry: UpstreamTelemetry
+        self,
+        definition: Definition,
+        client: GuardedClient,
+        relay: UpstreamRelay,
+        telemetry: UpstreamTelemetry,
+        readings: Readings,
     ) -> None:
         self._definition = definition
         self._client = client
@@ -99,7 +105,8 @@ class PartMaker:
         self._changed: dict[str, Sequence[str]] = {}
         self._discovered = Discovered()
         self.revision = 0
-        self._lists = ListsByCaller(definition, client, self.shown, telemetry) if definition.depends_on_caller else None
+        by_caller = definition.depends_on_caller
+        self._lists = ListsByCaller(definition, client, self.shown, telemetry, readings) if by_caller else None
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
@@ -182,10 +189,14 @@ class PartMaker:
         try:
             return self._found(kind, name, await self._known_to(kind, requester))
         except UpstreamFailure as failure:
-            problem = failure
+            return self._unjudged(kind, name, failure)
         except UpstreamError as error:
             detail = f"its list is refused with {error.code}"
-            problem = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=False, detail=detail)
+            refused = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=False, detail=detail)
+            return self._unjudged(kind, name, refused)
+
+    def _unjudged(self, kind: Kind, name: str, problem: UpstreamFailure) -> Served | None:
+        """Return the relay for what a caller calls whose list cannot be read."""
         extra = {"upstream": self._definition.name, "list": kind, "reason": str(problem)}
         log.warning("the list of a caller failed, so its call is not sent", extra=extra)
         return self._by_name(kind, name, functools.partial(self._cannot_judge, problem.reason))
