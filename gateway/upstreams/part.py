@@ -80,7 +80,7 @@ class _Found:
     left_out: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     memory: int = 0
-    """What all entries take that were looked at, whether or not they are served."""
+    """The memory of all entries that were looked at, whether or not they are served."""
 
 
 class PartMaker:

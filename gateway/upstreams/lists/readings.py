@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """What one reading holds. `limit` ends it."""
+    """The memory that one reading holds. `limit` ends the reading."""
 
     upstream: str
     reader: Hashable
@@ -37,8 +37,8 @@ class Readings:
     """Bounds the memory of the lists that are being read in one process.
 
     If they take too much together, a reading ends with `UnusableLists`: of the upstream that holds most, and there of
-    the reader who holds most, the largest one. So small lists are read whatever other upstreams and readers do. Of
-    those that differ by less than a factor of two, the newest gives way: otherwise, each would end the one before it.
+    the reader who holds most, the largest one. So small lists are read whatever other upstreams and readers do. If
+    several hold about the same, the newest one gives way: otherwise, each reading would end the one before it.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Readings:
         return _sum(self._held)
 
     async def read(self, upstream: str, reader: Hashable, reading: Reading[_T]) -> _T:
-        """Return what a reading returns. What it counts is held until it ends.
+        """Return what a reading returns. The memory that it counts is held until it ends.
 
         Raises:
             UnusableLists: all readings together take too much.
