@@ -27,6 +27,7 @@ from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import GATEWAY, MAX_BYTES, Listed, NeedsSession, discover, read_all
+from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.relay import UpstreamRelay
 
@@ -185,7 +186,7 @@ async def _part_of(definition: Definition, connection: UpstreamConnection, liste
         Bulkhead(definition.max_in_flight, definition.rate, lambda _count: None),
     )
     relay = UpstreamRelay(definition, guarded, connection.credentials, metrics)
-    return await PartMaker(definition, guarded, relay, metrics).listed(listed, None)
+    return await PartMaker(definition, guarded, relay, metrics, Readings()).listed(listed, None)
 
 
 def _entries(part: Part | None) -> dict[str, list[str]]:

@@ -26,6 +26,7 @@ from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import Credentials, credentials_of
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import UpstreamTelemetry, UpstreamTracing
@@ -107,6 +108,7 @@ class ServedUpstreams:
         self._announce = announce
         self._tracing = tracing
         self._metrics = UpstreamMetrics(registry)
+        self._readings = Readings()
         self._hidden: frozenset[Hidden] = frozenset()
         reader = UpstreamReader(Path(self._path))
         self._found = reader.read()
@@ -179,4 +181,4 @@ class ServedUpstreams:
 
     def _make_parts(self, definition: Definition, credentials: Credentials, client: GuardedClient) -> PartMaker:
         relay = UpstreamRelay(definition, client, credentials, self._metrics)
-        return PartMaker(definition, client, relay, self._metrics)
+        return PartMaker(definition, client, relay, self._metrics, self._readings)

@@ -18,6 +18,9 @@ from gateway.protocol.headers import Headers, decode_header_value
 
 ANNOTATION: Final = "x-mcp-header"
 
+MAX_TOKEN_CHARACTERS: Final = 128
+"""How long a header's name may be after its prefix. HTTP has no limit; other servers and proxies do."""
+
 _PREFIX: Final = "Mcp-Param-"
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """RFC 9110 section 5.6.2."""
@@ -55,8 +58,9 @@ def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
     """Return the annotated properties of a tool's input schema. Most tools have none.
 
     Raises:
-        InvalidParamHeader: an annotation is not an RFC 9110 token, or equals another one except for case. Or its
-            property is not a string, integer or boolean, or is not reached through `properties` alone.
+        InvalidParamHeader: an annotation is not an RFC 9110 token of at most `MAX_TOKEN_CHARACTERS`, or equals another
+            one except for case. Or its property is not a string, integer or boolean, or is not reached through
+            `properties` alone.
     """
     found: dict[bytes, ParamHeader] = {}
     for path, schema in _schemas(input_schema):
@@ -171,6 +175,10 @@ def _compile(path: _Path | None, schema: Mapping[str, Any]) -> ParamHeader:
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
         raise InvalidParamHeader(
             f"{where}: {ANNOTATION} {token!r} is not a header name; use only letters, digits and !#$%&'*+-.^_`|~"
+        )
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise InvalidParamHeader(
+            f"{where}: {ANNOTATION} {_quote(token)} has {len(token)} characters; use at most {MAX_TOKEN_CHARACTERS}"
         )
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _TYPES:

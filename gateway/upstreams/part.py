@@ -15,7 +15,7 @@ from gateway.authoring.tools import TaskSupport
 from gateway.authoring.uri_templates import is_template
 from gateway.errors import CannotContinue, InternalError, MissingCapability, ResourceNotFound
 from gateway.protocol.upstream.cleaning import oversteps
-from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry
+from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, encode_listed, served_bytes
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.protocol.uris.canonical import canonical_listed
@@ -30,6 +30,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, canonical_asked, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
+from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, UpstreamRelay
 from gateway.upstreams.texts import refused_request, sentence_of
@@ -43,8 +44,9 @@ UNKNOWN_TTL_MS: Final = 10_000
 MAX_KNOWN: Final = 20_000
 """How many entries are remembered of an upstream that shows each caller others. Equal ones share one relay."""
 
-ENTRIES_AT_ONCE: Final = 25
-"""After how many entries other work gets its turn: cleaning them takes a few milliseconds."""
+MEMORY_AT_ONCE: Final = 256 * 2**10
+"""After how much memory of entries other work gets its turn: cleaning them takes a few milliseconds. It counts as
+`served_bytes`, since small values take longer than large ones."""
 
 COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
@@ -77,6 +79,8 @@ class _Found:
     served: dict[str, Served] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
+    memory: int = 0
+    """The memory of all entries that were looked at, whether or not they are served."""
 
 
 class PartMaker:
@@ -88,7 +92,12 @@ class PartMaker:
     """
 
     def __init__(
-        self, definition: Definition, client: GuardedClient, relay: UpstreamRelay, telemetry: UpstreamTelemetry
+        self,
+        definition: Definition,
+        client: GuardedClient,
+        relay: UpstreamRelay,
+        telemetry: UpstreamTelemetry,
+        readings: Readings,
     ) -> None:
         self._definition = definition
         self._client = client
@@ -99,7 +108,8 @@ class PartMaker:
         self._changed: dict[str, Sequence[str]] = {}
         self._discovered = Discovered()
         self.revision = 0
-        self._lists = ListsByCaller(definition, client, self.shown, telemetry) if definition.depends_on_caller else None
+        by_caller = definition.depends_on_caller
+        self._lists = ListsByCaller(definition, client, self.shown, telemetry, readings) if by_caller else None
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
@@ -182,10 +192,14 @@ class PartMaker:
         try:
             return self._found(kind, name, await self._known_to(kind, requester))
         except UpstreamFailure as failure:
-            problem = failure
+            return self._unjudged(kind, name, failure)
         except UpstreamError as error:
             detail = f"its list is refused with {error.code}"
-            problem = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=False, detail=detail)
+            refused = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=False, detail=detail)
+            return self._unjudged(kind, name, refused)
+
+    def _unjudged(self, kind: Kind, name: str, problem: UpstreamFailure) -> Served | None:
+        """Return the relay for what a caller calls whose list cannot be read."""
         extra = {"upstream": self._definition.name, "list": kind, "reason": str(problem)}
         log.warning("the list of a caller failed, so its call is not sent", extra=extra)
         return self._by_name(kind, name, functools.partial(self._cannot_judge, problem.reason))
@@ -397,11 +411,12 @@ class PartMaker:
 
     async def _read(self, kind: Kind, raw: Entries, before: KnownEntries, known: KnownEntries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
-        found = _Found()
-        for position, each in enumerate(raw):
-            if position % ENTRIES_AT_ONCE == ENTRIES_AT_ONCE - 1:
-                await asyncio.sleep(0)
+        found, pause = _Found(), MEMORY_AT_ONCE
+        for each in raw:
             self._take(kind, each, before, known, found)
+            if found.memory >= pause:
+                await asyncio.sleep(0)
+                pause = found.memory + MEMORY_AT_ONCE
         return found
 
     def _take(
@@ -409,6 +424,8 @@ class PartMaker:
     ) -> None:
         """Clean an entry of a list, and serve it if nothing is against that."""
         definition = self._definition
+        size = served_bytes(kind, (raw,), encode_listed(raw))
+        found.memory += size
         entry = clean_entry(kind, definition.prefix, definition.pinned_part(kind, raw))
         if isinstance(entry, Dropped):
             found.left_out.append(f"{entry.name!r} {entry.reason}")
@@ -429,7 +446,7 @@ class PartMaker:
         if earlier is None:
             served = self._relayed(entry, judged, listed=True)
             earlier = Known(raw, entry.own, judged, template, served)
-        known.add(kind, entry.exposed, earlier)
+        known.add(kind, entry.exposed, earlier, size=size)
         found.served[entry.exposed] = earlier.served
 
     def _relayed(self, entry: Entry, judged: str | None, *, listed: bool, learn: Learn | None = None) -> Served:

@@ -19,6 +19,7 @@ from gateway.process.replica import Services, build
 from gateway.process.upstreams import ServedUpstreams
 from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
+from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.watching import UpstreamWatcher
 from loadtest.cluster import new_key
 from tests.upstreams.servers.recording import Recording
@@ -143,6 +144,17 @@ async def test_a_worker_needs_no_settings_of_replicas(tmp_path: Path) -> None:
     assert [part.name for part in ServedUpstreams(settings, CollectorRegistry()).parts] == ["one"]
     with pytest.raises(ConfigurationError):
         ServedUpstreams(settings, CollectorRegistry(), lambda _uri: None)
+
+
+@pytest.mark.setting("upstreams")
+def test_the_lists_that_all_upstreams_of_a_process_read_for_callers_count_together(tmp_path: Path) -> None:
+    own = {name: entry("http://127.0.0.1:9/mcp", scope="caller") for name in ("one", "two")}
+    served = ServedUpstreams(settings_of(written(tmp_path / "upstreams.json", **own)), CollectorRegistry())
+    one, two = (part.lists for part in served.parts)
+    assert isinstance(one, ListsByCaller)
+    assert isinstance(two, ListsByCaller)
+    assert one is not two
+    assert one._readings is two._readings
 
 
 async def test_a_replica_is_ready_whatever_its_upstreams_do(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ _UNCLEAN_MARKS: Final = (b"\x7f", rb"\b", rb"\f", rb"\r", rb"\u")
 _SERVED_BYTES: Final = 3072
 """How much memory what serves an entry takes at most, apart from the values of its JSON."""
 _HEADER_MARK: Final = b'"x-mcp-header"'
-_HEADER_BYTES: Final = 512
+_HEADER_BYTES: Final = 1024
 """The same for a parameter that is sent as a header."""
 _URI_CHARACTER_BYTES: Final = 24
 """The same for a character of a URI, of which there are several forms. One of them has up to twelve for it."""
@@ -217,7 +217,8 @@ def _clean_tool(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
     try:
         headers = compile_param_headers(schema)
     except InvalidParamHeader as error:
-        raise _Unusable(f"has an x-mcp-header that breaks the rules: {clean_line(str(error))}") from None
+        problem = clipped(clean_line(str(error)), MAX_TITLE_BYTES)  # it quotes what may be long
+        raise _Unusable(f"has an x-mcp-header that breaks the rules: {problem}") from None
     exposed = exposed_name(prefix, own)
     return Entry("tools", own, exposed, {**entry, "name": exposed}, headers)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +20,15 @@ from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.known import KnownEntries
-from gateway.upstreams.lists.listing import PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
+from gateway.upstreams.lists.listing import (
+    PAGE_SECONDS,
+    RELAYED_CAPABILITIES,
+    Count,
+    Entries,
+    UnusableLists,
+    read_list,
+)
+from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
 MAX_LISTS: Final = 4_000
@@ -29,10 +38,16 @@ MAX_MEMORY_BYTES: Final = 128 * 2**20
 ago are forgotten first."""
 
 SHARES: Final = 4
-"""The lists of one principal may take one share of each limit, so no caller makes those of others be forgotten."""
+"""The lists of one principal may take one share of each limit, so no caller makes those of others be forgotten. A list
+that takes more memory is refused."""
 
 MAX_READINGS: Final = 4
-"""How many lists of one principal are read at once. Until they are kept, they count nowhere."""
+"""How many lists of one principal are read at once."""
+
+TURNS: Final = 8
+TURN_SECONDS: Final = 1.0
+"""How many lists are read before others wait, and for how long. So many callers at once have room, and lists that never
+end hold up nobody for long."""
 
 WAIT_SECONDS: Final = 5.0
 """How long a caller waits for a list. Reading it continues, so that the next request may find it."""
@@ -77,8 +92,8 @@ class _Use:
         self.memory += sign * kept.memory
 
     def exceeds(self, shares: int) -> bool:
-        """Return whether there are several lists, which take more than one of so many shares of a limit."""
-        return self.lists > 1 and (
+        """Return whether the lists take more than one of so many shares of a limit."""
+        return (
             self.lists * shares > MAX_LISTS
             or self.entries * shares > MAX_ENTRIES
             or self.memory * shares > MAX_MEMORY_BYTES
@@ -99,17 +114,21 @@ class ListsByCaller:
         client: GuardedClient,
         make: Make,
         telemetry: UpstreamTelemetry,
+        readings: Readings,
+        *,
         clock: Clock = time.monotonic,
     ) -> None:
         self._definition = definition
         self._client = client
         self._make = make
         self._telemetry = telemetry
+        self._readings = readings
         self._clock = clock
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._use = _Use()
         self._use_of: dict[Principal, _Use] = {}
         self._reading: dict[_Key, asyncio.Task[_Kept]] = {}
+        self._turns = asyncio.Semaphore(TURNS)
 
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
         """Return what one caller may see, by exposed name or URI, in the upstream's order; see `shown`."""
@@ -163,7 +182,36 @@ class ListsByCaller:
             task.exception()  # mark it as seen: those that wait get it, and without them nobody needs it
 
     async def _read(self, key: _Key, caller: UpstreamCaller) -> _Kept:
-        kind = key[0]
+        name, succeeded = self._definition.name, False
+        try:
+            async with self._turn():
+                kept = await self._readings.read(
+                    name, caller.principal or key, lambda count: self._kept_of(key[0], caller, count)
+                )
+            succeeded = True
+        except UnusableLists as problem:
+            self._telemetry.failed(name, problem.reason)
+            raise
+        finally:
+            self._telemetry.listed(name, succeeded=succeeded)
+        self._keep(key, kept)
+        return kept
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until few other lists are read, but not for long."""
+        has_turn = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TURN_SECONDS):
+                has_turn = await self._turns.acquire()
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._turns.release()
+
+    async def _kept_of(self, kind: Kind, caller: UpstreamCaller, count: Count) -> _Kept:
+        """Read a list, and return what is kept of it."""
 
         async def ask(method: str, params: dict[str, Any]) -> Mapping[str, Any]:
             return await self._client.request(
@@ -174,19 +222,10 @@ class ListsByCaller:
                 max_bytes=self._definition.max_result_bytes,
             )
 
-        name, succeeded = self._definition.name, False
-        try:
-            raw, ttl_ms, memory = await read_list(name, ask, kind)
-            succeeded = True
-        except UnusableLists as problem:
-            self._telemetry.failed(name, problem.reason)
-            raise
-        finally:
-            self._telemetry.listed(name, succeeded=succeeded)
+        share = MAX_MEMORY_BYTES // SHARES
+        raw, ttl_ms, memory = await read_list(self._definition.name, ask, kind, count=count, max_memory=share)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
-        kept = _Kept(await self._make(kind, raw), self._clock() + seconds, memory)
-        self._keep(key, kept)
-        return kept
+        return _Kept(await self._make(kind, raw), self._clock() + seconds, memory)
 
     def _keep(self, key: _Key, kept: _Kept) -> None:
         """Keep a list as the one used last, and forget others that are too much."""

@@ -45,6 +45,9 @@ Entries: TypeAlias = tuple[dict[str, Any], ...]
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends a request with a method and params, and returns its result. Raises `UpstreamFailure` and `UpstreamError`."""
 
+Count: TypeAlias = Callable[[int], None]
+"""Counts memory that a list takes while it is read. Raises `UnusableLists` if that is too much."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListForm:
@@ -63,6 +66,7 @@ LISTS: Final[Mapping[Kind, ListForm]] = {
 }
 
 _MAX_CURSOR_CHARACTERS: Final = 64 * 1024
+_CURSOR_CHARACTER_BYTES: Final = 4
 _MAX_INSTRUCTIONS_CHARACTERS: Final = 4096
 
 
@@ -160,7 +164,7 @@ _OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED})
 
 async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
     """Read all pages of all lists that an upstream has; errors are as those of `read_list`."""
-    reading = _Reading(upstream, ask)
+    reading = _Reading(upstream, ask, lambda _size: None, MAX_MEMORY_BYTES)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             lists = {
@@ -172,14 +176,18 @@ async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
     return Listed(discovered, lists, reading.ttl_ms, reading.repeated, reading.digest)
 
 
-async def read_list(upstream: str, ask: Ask, kind: Kind) -> tuple[Entries, int | None, int]:
+async def read_list(
+    upstream: str, ask: Ask, kind: Kind, *, count: Count = lambda _size: None, max_memory: int = MAX_MEMORY_BYTES
+) -> tuple[Entries, int | None, int]:
     """Read all pages of one list. Return its entries, the shortest `ttlMs`, and how much memory the entries take.
+
+    Each page is counted as soon as it is there.
 
     Raises:
         UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
         UpstreamError: the upstream refuses a page.
     """
-    reading = _Reading(upstream, ask)
+    reading = _Reading(upstream, ask, count, max_memory)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             entries = await reading.list_of(kind)
@@ -189,9 +197,11 @@ async def read_list(upstream: str, ask: Ask, kind: Kind) -> tuple[Entries, int |
 
 
 class _Reading:
-    def __init__(self, upstream: str, ask: Ask) -> None:
+    def __init__(self, upstream: str, ask: Ask, count: Count, max_memory: int) -> None:
         self._upstream = upstream
         self._ask = ask
+        self._count = count
+        self._max_memory = max_memory
         self._entries = self._bytes = self.memory = 0
         self._digest = hashlib.sha256()
         self.ttl_ms: int | None = None
@@ -209,19 +219,27 @@ class _Reading:
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             try:
-                page = await self._ask(form.method, {} if cursor is None else {"cursor": cursor})
+                page = self._ask(form.method, {} if cursor is None else {"cursor": cursor})
+                cursor = self._taken(kind, await page, found)  # only what is taken of a page stays in memory
             except UpstreamError as error:
                 if error.code == METHOD_NOT_FOUND and cursor is None:  # resources without templates, for example
                     return ()
                 raise
-            self._take(kind, page, found)
-            cursor = self._next(page)
             if cursor is None:
                 return tuple(found.values())
             if cursor in cursors:
                 raise self._malformed(f"{form.method} repeats a cursor")
             cursors.add(cursor)
         raise self._too_much(f"{form.method} has more than {MAX_PAGES} pages")
+
+    def _taken(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> str | None:
+        """Take the entries of a page, and return the cursor of the next one."""
+        self._take(kind, page, found)
+        self._note_ttl(page.get("ttlMs"))
+        cursor = self._next(page)
+        if cursor is not None:
+            self._add(_CURSOR_CHARACTER_BYTES * len(cursor))
+        return cursor
 
     def _take(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
         form, key = LISTS[kind], IDENTITY[kind]
@@ -234,18 +252,21 @@ class _Reading:
         encoded = encode_listed(entries)
         self._digest.update(form.member.encode() + encoded)
         self._bytes += len(encoded)
-        self.memory += served_bytes(kind, entries, encoded)
         if self._bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
-        if self.memory > MAX_MEMORY_BYTES:
-            raise self._too_much(f"lists whose values take more than {MAX_MEMORY_BYTES} bytes of memory")
+        self._add(served_bytes(kind, entries, encoded))
         for entry in entries:
             name = entry.get(key) if isinstance(entry, dict) else None
             if not isinstance(name, str) or name in found:
                 self.repeated += 1
             else:
                 found[name] = entry
-        self._note_ttl(page.get("ttlMs"))
+
+    def _add(self, size: int) -> None:
+        self.memory += size
+        if self.memory > self._max_memory:
+            raise self._too_much(f"lists whose values take more than {self._max_memory} bytes of memory")
+        self._count(size)
 
     def _note_ttl(self, ttl: object) -> None:
         if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0:

@@ -245,6 +245,14 @@ def test_a_tool_with_an_invalid_header_annotation_is_dropped() -> None:
     assert why.isprintable()
 
 
+@pytest.mark.parametrize("mark", ["H" * 60_000, ["H"] * 15_000])
+def test_a_tool_with_a_long_header_name_is_dropped_for_a_short_reason(mark: Any) -> None:
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": mark}}}
+    why = reason("tools", {**TOOL, "inputSchema": schema})
+    assert why.startswith("has an x-mcp-header that breaks the rules: ")
+    assert len(why) < 1_100
+
+
 def test_lone_surrogates_are_replaced() -> None:
     raw = json.loads('{"name": "a", "description": "x\\ud800", "inputSchema": {"type": "object", "title": "\\udfff"}}')
     entry = cleaned("tools", raw).entry

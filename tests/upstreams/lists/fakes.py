@@ -13,6 +13,7 @@ from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import Changes, UpstreamCaller
@@ -153,12 +154,20 @@ class FakeUpstream:
 class Served:
     """A live upstream, and the parts that it has made."""
 
-    def __init__(self, definition: Definition, upstream: FakeUpstream, telemetry: Telemetry | None = None) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        upstream: FakeUpstream,
+        telemetry: Telemetry | None = None,
+        readings: Readings | None = None,
+    ) -> None:
         self.upstream = upstream
         self.telemetry = telemetry or Telemetry()
         self.parts: asyncio.Queue[Part] = asyncio.Queue()
         self.announced: asyncio.Queue[str] = asyncio.Queue()
-        self.live = make_live(definition, upstream, self.telemetry, self._changed, self.announced.put_nowait)
+        self.live = make_live(
+            definition, upstream, self.telemetry, self._changed, self.announced.put_nowait, readings=readings
+        )
 
     def _changed(self) -> None:
         self.parts.put_nowait(self.live.part)
@@ -184,10 +193,12 @@ def make_live(
     telemetry: Telemetry,
     changed: Callable[[], None],
     announce: Callable[[str], None] | None = None,
+    *,
+    readings: Readings | None = None,
 ) -> Live:
     def make_parts(client: GuardedClient) -> PartMaker:
         relay = UpstreamRelay(definition, client, credentials_of(definition), telemetry)
-        return PartMaker(definition, client, relay, telemetry)
+        return PartMaker(definition, client, relay, telemetry, readings or Readings())
 
     return Live(definition, upstream, telemetry, make_parts=make_parts, changed=changed, announce=announce)
 

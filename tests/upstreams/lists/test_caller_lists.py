@@ -139,12 +139,12 @@ async def test_lists_are_bounded_and_the_one_used_longest_ago_is_forgotten(
 
 
 async def test_large_lists_of_many_callers_are_not_all_kept(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_lists, "MAX_MEMORY_BYTES", 18_000)
+    monkeypatch.setattr(caller_lists, "MAX_MEMORY_BYTES", 24_000)
     callers.upstream.by_caller = lambda caller: [tool(caller.headers["x-token"], description="x" * 1_000)]
     for number in range(5):
         await callers.names(None, str(number))
         await callers.names(None, str(number))
-    assert len(callers.lists._kept) == 3
+    assert len(callers.lists._kept) == 4
     assert callers.upstream.count("tools/list") == 5
 
 
@@ -173,20 +173,14 @@ async def test_a_list_that_is_read_again_counts_once_and_one_that_is_forgotten_d
         callers.now += caller_lists.DEFAULT_SECONDS
     assert (callers.lists._use.lists, callers.lists._use.entries) == (1, 1)
     assert callers.lists._use_of[ADA] == callers.lists._use
-    monkeypatch.setattr(caller_lists, "MAX_LISTS", 1)
+    monkeypatch.setattr(caller_lists, "MAX_LISTS", 4)
+    for token in ("one", "two", "three", "four"):
+        await callers.names(None, token)
     await callers.names(BOB)
+    for token in ("two", "three", "four"):
+        callers.lists._forget(("tools", None, (("x-token", token),)))
     assert list(callers.lists._use_of) == [BOB]
     assert callers.lists._use_of[BOB] == callers.lists._use
-
-
-async def test_a_list_that_is_larger_than_a_share_is_kept_alone(
-    callers: Callers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(caller_lists, "MAX_MEMORY_BYTES", 100)
-    for principal in (ADA, BOB, BOB):
-        await callers.names(principal)
-    assert callers.upstream.count("tools/list") == 2
-    assert len(callers.lists._kept) == 1
 
 
 async def test_only_a_few_lists_of_one_caller_are_read_at_once_and_those_of_others_do_not_wait(

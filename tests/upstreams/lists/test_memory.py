@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.protocol.param_headers import MAX_TOKEN_CHARACTERS
 from gateway.protocol.strict_json import containers, decode, encode
 from gateway.protocol.upstream.entries import encode_listed, served_bytes
 from gateway.protocol.upstream.responses import MAX_CONTAINERS
@@ -31,8 +32,13 @@ def with_many_objects(number: int, **members: Any) -> dict[str, Any]:
     return {"name": f"t{number}", "inputSchema": schema, **members}
 
 
-def with_header_names(number: int) -> dict[str, Any]:
-    properties = {f"a{each}": {"type": "string", "x-mcp-header": f"H{each}"} for each in range(200)}
+def with_header_names(number: int, *, characters: int = 0, levels: int = 0) -> dict[str, Any]:
+    """Return a tool with two hundred headers, whose names have at least so many characters, and lie so deep."""
+    properties: dict[str, Any] = {
+        f"a{each}": {"type": "string", "x-mcp-header": f"H{each}".ljust(characters, "x")} for each in range(200)
+    }
+    for _ in range(levels):
+        properties = {"o": {"type": "object", "properties": properties}}
     return {"name": f"t{number}", "inputSchema": {"type": "object", "properties": properties}}
 
 
@@ -48,6 +54,11 @@ KINDS: Mapping[str, tuple[Kind, int, Entry]] = {
     "empty objects": ("tools", FEW, with_many_objects),
     "copied objects": ("tools", FEW, lambda number: with_many_objects(number, description="é")),
     "headers": ("tools", FEW, with_header_names),
+    "long headers": (
+        "tools",
+        FEW,
+        lambda number: with_header_names(number, characters=MAX_TOKEN_CHARACTERS, levels=28),
+    ),
 }
 
 

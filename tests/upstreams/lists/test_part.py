@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 from gateway.errors import InternalError, RpcError
+from gateway.protocol.upstream.entries import encode_listed, served_bytes
 from gateway.protocol.upstream.names import exposed_name
 from gateway.registry.parts import Part
 from gateway.registry.relayed import RelayedResource, RelayedTool, Requester
@@ -23,7 +25,8 @@ from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import Discovered, Listed
-from gateway.upstreams.part import PartMaker
+from gateway.upstreams.lists.readings import Readings
+from gateway.upstreams.part import MEMORY_AT_ONCE, PartMaker
 from gateway.upstreams.relay import UpstreamRelay
 from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
 from tests.upstreams.relay.calling import Call
@@ -38,12 +41,32 @@ class Making:
         breaker = Breaker(lambda: 0.0, lambda _is_open: None)
         client = GuardedClient(definition.name, self.upstream, breaker, Bulkhead(4, None, lambda _number: None))
         relay = UpstreamRelay(definition, client, credentials_of(definition), self.telemetry)
-        self.maker = PartMaker(definition, client, relay, self.telemetry)
+        self.maker = PartMaker(definition, client, relay, self.telemetry, Readings())
 
     async def part(self, *tools: Any, instructions: str = "", **lists: Any) -> Part:
         """Return the part of an upstream with these lists and instructions."""
         entries: dict[Any, Any] = {**Listed.nothing(Discovered()).lists, "tools": tools, **lists}
         return await self.maker.listed(Listed(Discovered(CAPABILITIES, instructions), entries), None)
+
+
+async def _pauses(work: Awaitable[object]) -> int:
+    """Return how often other work gets its turn until this is done."""
+    turns, task = 0, asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns - 1
+
+
+@pytest.mark.parametrize("allowed", ["*", "none"])
+async def test_other_work_gets_its_turn_by_the_memory_of_entries_not_by_their_number(allowed: str) -> None:
+    making = Making(definition_of(scope="caller", tools=Choice((allowed,), ())))
+    dense = tuple(tool(f"t{number}", icons=[{"src": "data:,"}] * 1_000) for number in range(8))
+    assert served_bytes("tools", dense[:1], encode_listed(dense[:1])) > MEMORY_AT_ONCE
+    assert await _pauses(making.maker.shown("tools", dense)) == len(dense)
+    small = tuple(tool(f"t{number}") for number in range(300))
+    memory = served_bytes("tools", small, encode_listed(small))
+    assert memory // MEMORY_AT_ONCE - 1 <= await _pauses(making.maker.shown("tools", small)) <= memory // MEMORY_AT_ONCE
 
 
 async def test_only_what_the_operator_allows_is_listed_and_can_be_called() -> None:

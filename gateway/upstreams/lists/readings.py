@@ -1,0 +1,108 @@
+"""The memory of lists that are being read for callers. It counts until they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from gateway.errors import GatewayError
+from gateway.upstreams.failures import Reason
+from gateway.upstreams.lists.listing import Count, UnusableLists
+
+MAX_BYTES_OF_UPSTREAM: Final = 128 * 2**20
+MAX_BYTES: Final = 256 * 2**20
+"""How much memory the lists may take that are being read from one upstream, and from all of them."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    """The memory that one reading holds. `limit` ends the reading."""
+
+    upstream: str
+    reader: Hashable
+    limit: asyncio.Timeout
+    size: int = 0
+
+
+Reading: TypeAlias = Callable[[Count], Awaitable[_T]]
+"""Reads a list, and counts its memory while it grows."""
+
+
+class Readings:
+    """Bounds the memory of the lists that are being read in one process.
+
+    If they take too much together, a reading ends with `UnusableLists`: of the upstream that holds most, and there of
+    the reader who holds most, the largest one. So small lists are read whatever other upstreams and readers do. If
+    several hold about the same, the newest one gives way: otherwise, each reading would end the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[_Held, None] = {}
+
+    @property
+    def memory(self) -> int:
+        """How much memory all readings hold."""
+        return _sum(self._held)
+
+    async def read(self, upstream: str, reader: Hashable, reading: Reading[_T]) -> _T:
+        """Return what a reading returns. The memory that it counts is held until it ends.
+
+        Raises:
+            UnusableLists: all readings together take too much.
+        """
+        try:
+            async with asyncio.timeout(None) as limit:
+                held = _Held(upstream, reader, limit)
+                self._held[held] = None
+                try:
+                    return await reading(lambda size: self._add(held, size))
+                finally:
+                    self._held.pop(held, None)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        except GatewayError as problem:
+            problem.__context__ = None
+            raise problem.with_traceback(None)  # noqa: B904 - it is the same error, and its frames have what was read
+        raise _too_much(upstream)  # not inside `except`: its context would have what was read, too
+
+    def _add(self, held: _Held, size: int) -> None:
+        if held not in self._held:  # it ends in a moment
+            raise _too_much(held.upstream)
+        held.size += size
+        while crowd := self._crowd(held.upstream):
+            largest = _largest_share(_largest_share(crowd, lambda each: each.reader), lambda each: each)[0]
+            del self._held[largest]
+            if largest is held:
+                raise _too_much(held.upstream)
+            largest.limit.reschedule(asyncio.get_running_loop().time())
+
+    def _crowd(self, upstream: str) -> list[_Held]:
+        """Return the readings of the upstream that holds too much, none if there is room. The newest come first."""
+        held = list(reversed(self._held))
+        mine = [each for each in held if each.upstream == upstream]
+        if _sum(mine) > MAX_BYTES_OF_UPSTREAM:
+            return mine
+        return _largest_share(held, lambda each: each.upstream) if _sum(held) > MAX_BYTES else []
+
+
+def _largest_share(held: Iterable[_Held], of: Callable[[_Held], Hashable]) -> list[_Held]:
+    """Return the readings of the upstream or reader that holds most; the first one, if it has about the same."""
+    shares: defaultdict[Hashable, list[_Held]] = defaultdict(list)
+    for each in held:
+        shares[of(each)].append(each)
+    return max(shares.values(), key=lambda share: _sum(share).bit_length())
+
+
+def _sum(held: Iterable[_Held]) -> int:
+    return sum(each.size for each in held)
+
+
+def _too_much(upstream: str) -> UnusableLists:
+    detail = "lists that are being read take too much memory together"
+    return UnusableLists(upstream, Reason.TOO_LARGE, sent=True, detail=detail)
