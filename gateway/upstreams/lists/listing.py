@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from gateway.protocol.upstream.cleaning import clean_text
-from gateway.protocol.upstream.entries import IDENTITY, encode_listed, served_bytes
+from gateway.protocol.upstream.entries import IDENTITY, encode_listed, is_same_json, served_bytes
 from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED
 from gateway.registry.parts import Kind
@@ -84,6 +84,12 @@ class Discovered:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     instructions: str = ""
     server: Mapping[str, Any] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other one has the same JSON."""
+        return isinstance(other, Discovered) and is_same_json(
+            (self.capabilities, self.instructions, self.server), (other.capabilities, other.instructions, other.server)
+        )
 
     def offers(self, capability: str, option: str | None = None) -> bool:
         """Return whether it has a capability, and an option of it, such as `tools` with `listChanged`."""

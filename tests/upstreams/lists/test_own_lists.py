@@ -96,6 +96,19 @@ async def test_equal_entries_of_two_callers_share_one_relay() -> None:
     assert await found_for(made, "ada") is await found_for(made, "cleo")
 
 
+@pytest.mark.parametrize("readers", [("bob",), ("ada", "bob")], ids="-".join)
+async def test_an_entry_with_other_json_is_another_one_even_if_it_is_equal_in_python(readers: tuple[str, ...]) -> None:
+    made = making()
+    hints: dict[str, Any] = {"ada": True, "bob": 1}
+    made.upstream.by_caller = lambda caller: [
+        tool("pay", annotations={"idempotentHint": hints[caller.principal.subject if caller.principal else ""]})
+    ]
+    for subject in readers:
+        await found_for(made, subject)
+    assert (await called(made, "bob"))["repeatable"] is False
+    assert (await called(made, "ada"))["repeatable"] is True
+
+
 async def test_many_entries_of_one_caller_change_nothing_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MAX_KNOWN", 2)
     made = making(**PINS)
