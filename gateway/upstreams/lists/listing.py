@@ -78,7 +78,7 @@ class UnusableLists(UpstreamFailure):
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovered:  # noqa: PLW1641 - mappings have no hash
     """The introduction of an upstream (MCP 2026-07-28, "server/discover"). The instructions are "" without any."""
 
     capabilities: Mapping[str, Any] = field(default_factory=dict)
