@@ -27,6 +27,7 @@ from gateway.upstreams.config.definition import Definition, TaskMode
 from gateway.upstreams.config.pins import PINNED_KINDS
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.judging import may_be_served, serves
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, canonical_asked, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
@@ -175,10 +176,13 @@ class PartMaker:
     async def find_for(self, kind: Kind, name: str, requester: Requester, /) -> Served | None:
         """Return the relay for what one caller calls, by the caller's own list if each has another one.
 
-        If that list cannot be read, the relay sends nothing, and its call ends with the reason.
+        If that list cannot be read, the relay sends nothing, and its call ends with the reason. What the rules forbid
+        is refused before the list is read; see `may_be_served`.
         """
         if self._lists is None:
             return self.find(kind, name)
+        if not may_be_served(self._definition, kind, name, requester):
+            return None
         try:
             return self._found(kind, name, await self._known_to(kind, requester))
         except UpstreamFailure as failure:
@@ -390,10 +394,7 @@ class PartMaker:
 
     def _serves(self, kind: Kind, own: str | None) -> bool:
         """Return whether an entry may be served, by the upstream's own name, or by the canonical form of a URI."""
-        if kind in URI_KINDS:
-            return self._definition.serves_resource(own)
-        assert own is not None  # noqa: S101 - only URIs may lack a canonical form
-        return self._definition.serves_tool(own) if kind == "tools" else self._definition.prompts.takes(own)
+        return serves(self._definition, kind, own)
 
     async def _read(self, kind: Kind, raw: Entries, before: KnownEntries, known: KnownEntries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
