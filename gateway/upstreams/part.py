@@ -16,7 +16,7 @@ from gateway.authoring.uri_templates import is_template
 from gateway.errors import CannotContinue, InternalError, MissingCapability, ResourceNotFound
 from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry
-from gateway.protocol.upstream.names import upstream_name
+from gateway.protocol.upstream.names import may_be_changed, upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.protocol.uris.canonical import canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
@@ -223,11 +223,15 @@ class PartMaker:
             return None if uri is None else self._relayed_uri(kind, uri, self._sent(kind, uri, self._known), learn)
         known = self._known.get(kind, name)
         own = upstream_name(self._definition.prefix, name) if known is None else known.own
-        return self._unlisted(kind, own, name, learn)
+        # What a changed name stands for is judged where it is known: in a task by the relay itself.
+        is_judged = known is not None or not may_be_changed(name)
+        return self._unlisted(kind, own, name, learn, is_judged=is_judged)
 
-    def _unlisted(self, kind: Kind, own: str | None, exposed: str, learn: Learn | None = None) -> Served | None:
+    def _unlisted(
+        self, kind: Kind, own: str | None, exposed: str, learn: Learn | None = None, *, is_judged: bool = True
+    ) -> Served | None:
         """Return the relay for a name that no list has."""
-        if own is None or not self._serves(kind, own):
+        if own is None or (is_judged and not self._serves(kind, own)):
             return None
         entry = Entry(kind, own, exposed, {IDENTITY[kind]: exposed})
         return self._relayed(entry, own, listed=False, learn=learn)
