@@ -56,8 +56,9 @@ class BodyBudget:
         held = self._held.get(caller, 0) + size
         if held > min(self.share, self._max_bytes - self.held_bytes - size) + extra:
             raise TooManyBodyBytes
-        self._held[caller] = held
-        self.held_bytes += size
+        if size:
+            self._held[caller] = held
+            self.held_bytes += size
 
     def free(self, caller: Hashable, size: int) -> None:
         """Count bytes of a caller no more."""

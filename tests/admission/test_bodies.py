@@ -28,6 +28,18 @@ def test_a_caller_holds_a_quarter_and_the_bytes_of_a_body_that_has_ended_are_fre
     assert len(budget) == 0
 
 
+def test_a_caller_whose_body_has_no_bytes_holds_none() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    with budget.hold("empty") as body, budget.hold("kept") as call:
+        body.grow(0)
+        call.keep(0)
+        assert len(budget) == 0
+        body.grow(1)
+        body.grow(0)
+        assert len(budget) == 1
+    assert len(budget) == 0
+
+
 def test_a_body_counts_as_it_grows_and_a_refused_part_does_not() -> None:
     budget = BodyBudget(TOTAL, LARGEST)
     with budget.hold("slow") as body:
