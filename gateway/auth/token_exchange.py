@@ -244,7 +244,10 @@ def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
 
 
 def _seconds(lifetime: object) -> float:
-    """Return a lifetime in seconds, within bounds; 0 if it makes no sense. Some servers write it as a string of digits."""
+    """Return a lifetime in seconds, within bounds; 0 if it makes no sense.
+
+    Some servers write it as a string of digits, and some not at all.
+    """
     if lifetime is None:
         return UNSTATED_SECONDS + LEEWAY_SECONDS
     if isinstance(lifetime, str) and _DIGITS.fullmatch(lifetime):

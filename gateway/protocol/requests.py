@@ -15,7 +15,7 @@ import msgspec
 from gateway.errors import HeaderMismatch, InvalidParams
 from gateway.protocol.fields import quote, read_object, read_string, read_strings, require_object
 from gateway.protocol.headers import METHOD, NAME, Headers, decode_header_value
-from gateway.protocol.jsonrpc import Message, Request, RequestId, Response
+from gateway.protocol.jsonrpc import Message, RequestId, Response
 from gateway.protocol.method_table import TARGETS
 from gateway.protocol.versions import META_PROGRESS_TOKEN
 
@@ -161,10 +161,13 @@ def check_routing(message: Message, headers: Headers) -> None:
     A response has no method. If one of the headers differs, this raises `HeaderMismatch`.
     """
     sent, name = headers.get(METHOD), headers.get(NAME)
-    method = None if isinstance(message, Response) else message.method
-    if sent is not None and sent != method:
-        raise mismatch("Mcp-Method", sent, method)
-    parameter = TARGETS.get(message.method) if isinstance(message, Request) else None
+    if isinstance(message, Response):
+        if sent is not None:
+            raise mismatch("Mcp-Method", sent, None)
+        return
+    if sent is not None and sent != message.method:
+        raise mismatch("Mcp-Method", sent, message.method)
+    parameter = TARGETS.get(message.method)
     if name is not None and parameter is not None:
         check_name(name, message.params.get(parameter))
 

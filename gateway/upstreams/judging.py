@@ -1,4 +1,4 @@
-"""What the rules of an upstream say of a name or URI, before any list is read."""
+"""The rules of an upstream about names and URIs, as far as no list is needed to apply them."""
 
 from __future__ import annotations
 

@@ -176,8 +176,8 @@ class PartMaker:
     async def find_for(self, kind: Kind, name: str, requester: Requester, /) -> Served | None:
         """Return the relay for what one caller calls, by the caller's own list if each has another one.
 
-        If that list cannot be read, the relay sends nothing, and its call ends with the reason. What the rules forbid
-        is refused before the list is read; see `may_be_served`.
+        If that list cannot be read, the relay sends nothing, and its call ends with the reason. The list is not
+        read for a name that the rules forbid; see `may_be_served`.
         """
         if self._lists is None:
             return self.find(kind, name)

@@ -113,12 +113,12 @@ async def test_a_token_whose_lifetime_is_not_stated_is_cached_for_a_minute_and_n
 ) -> None:
     endpoint.changes["expires_in"] = None
     began = clock.now
-    for_token = exchange.for_token("token", ADA, lambda: began + 30 - clock.now)
+    for_token = exchange.for_token(TOKEN, ADA, lambda: began + 30 - clock.now)
     first = await value(exchange)
-    await for_token(TokenWanted("orders"))
+    await for_token(ORDERS)
     clock.now += 30
     with pytest.raises(TokenExchangeError, match="expired"):
-        await for_token(TokenWanted("orders"))
+        await for_token(ORDERS)
     clock.now += 29
     assert await value(exchange) == first
     clock.now += 1
