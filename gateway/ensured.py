@@ -1,4 +1,4 @@
-"""What types cannot say: a value that is there, or of a kind, because other code has seen to it.
+"""Checks of what types cannot say: a value is there, or has a type, because other code has seen to it.
 
 If that code is wrong, the process fails here, and not later with a stranger value. `assert` would do the same, but not
 under `python -O`.

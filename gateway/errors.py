@@ -42,7 +42,8 @@
             │   ├── AuditLogDown    -31001
             │   ├── InProgress      -31001
             │   ├── Overloaded      -31001
-            │   │   └── TooManyBodyBytes -31001
+            │   │   ├── TooManyBodyBytes -31001
+            │   │   └── TooManyWaiting -31001
             │   ├── RateLimited     -31003
             │   ├── TooManyStreams  -31003
             │   ├── TooManyTaskBytes -31003
@@ -411,12 +412,22 @@ class Overloaded(TryAgain):
 
     CODE = -31001
 
-    def __init__(self, retry_after_seconds: int = 1) -> None:
-        super().__init__("The server is overloaded", retry_after_seconds)
+    TEXT = "The server is overloaded"
+
+    def __init__(self, retry_after_seconds: int = 1, text: str | None = None) -> None:
+        super().__init__(text or self.TEXT, retry_after_seconds)
+
+
+class TooManyWaiting(Overloaded):
+    """The caller already has as many waiting requests as the others leave room for."""
+
+    TEXT = "One caller may have no more waiting requests at the moment"
 
 
 class TooManyBodyBytes(Overloaded):
     """The caller's unanswered requests already have as many bytes as it may send at a time."""
+
+    TEXT = "The unanswered requests of one caller may have no more bytes at the moment"
 
 
 class AuditLogDown(TryAgain):

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from types import TracebackType
 from typing import Final
 
-from gateway.errors import TooManyBodyBytes
+from gateway.errors import Overloaded, TooManyBodyBytes
 
 SHARES: Final = 4
 """Into how many shares the budget is divided. Each holds at least one of the largest bodies."""
@@ -55,9 +55,11 @@ class BodyBudget:
         """
         held = self._held.get(caller, 0) + size
         if held > min(self.share, self._max_bytes - self.held_bytes - size) + extra:
-            raise TooManyBodyBytes
-        self._held[caller] = held
-        self.held_bytes += size
+            has_its_share = held > self.share + extra
+            raise TooManyBodyBytes(text=None if has_its_share else Overloaded.TEXT)
+        if size:
+            self._held[caller] = held
+            self.held_bytes += size
 
     def free(self, caller: Hashable, size: int) -> None:
         """Count bytes of a caller no more."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from gateway.admission.arrivals import Arrivals
 from gateway.admission.leg_limit import Limit
-from gateway.errors import Overloaded
+from gateway.errors import Overloaded, TooManyWaiting
 from gateway.observability.counters import Count
 from gateway.runtime.fairness import FairQueue
 
@@ -65,6 +65,7 @@ class InFlight:
         self._queue: FairQueue[asyncio.Future[float]] = FairQueue()
         self._credentials: dict[int, Hashable] = {}
         self.share_refusals = Count()
+        self.refusal: type[Overloaded] = Overloaded
         self._loop_waits: list[float] = []
         self._queue_waits: list[float] = []
         self._looked_at_p90 = 0.0
@@ -130,12 +131,13 @@ class InFlight:
     def arrive(
         self, credential: bytes | None = None, is_verified: Callable[[bytes], bool] | None = None
     ) -> InFlightVisit | None:
-        """Count a request whose headers are complete; return None if it must be refused.
+        """Count a request whose headers are complete; return None if it must be refused. `refusal` then says with what.
 
         The credential is said to identify its caller. It is None if all requests have the same caller. `is_verified`
         returns whether a credential is known to be valid. It is called only if forged ones may have taken all room.
         """
         if self._credentials and self._is_known_to_have_a_share(credential):
+            self.refusal = TooManyWaiting
             return None
         limit = self._limit.value
         identified = self._running + self._reserved + self._queue.size
@@ -148,6 +150,7 @@ class InFlight:
             found = self._find_room(credential, is_verified, limit, identified)
             if found is None:
                 self._reached = True
+                self.refusal = Overloaded
                 return None
             in_flight += self._known_arrivals.size
             arrivals = found
@@ -217,7 +220,8 @@ class InFlight:
         """Check that a caller may wait for one more place. The anonymous caller, None, has no share.
 
         Raises:
-            Overloaded: it has its share of the room to wait in, or there is no room left.
+            TooManyWaiting: it has its share of the room to wait in.
+            Overloaded: there is no room left.
         """
         limit = self._limit.value
         if self._queue.size >= limit // 2 and not (self._has_fallen(limit) and self._may_use_reserve(caller, limit)):
@@ -229,7 +233,7 @@ class InFlight:
             if len(self._credentials) >= MAX_CREDENTIALS:
                 self._credentials.clear()
             self._credentials[hash(credential)] = caller
-        raise Overloaded
+        raise TooManyWaiting
 
     def began(self, arrived_at: float) -> float:
         """Note that work on a request begins; return how long it waited for the event loop, in seconds."""

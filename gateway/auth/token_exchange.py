@@ -37,6 +37,9 @@ MAX_ANSWER_BYTES: Final = 1 << 16
 MAX_TOKEN_CHARACTERS: Final = 16_384
 LEEWAY_SECONDS: Final = 30.0
 """How long before its end a token is no longer handed out, so that the other service still accepts it."""
+UNSTATED_SECONDS: Final = 60.0
+"""How long a token is cached whose lifetime the endpoint does not state: `expires_in` is only recommended (RFC 8693
+section 2.2.1). A service that refuses it sooner causes a renewal."""
 MAX_LIFETIME_SECONDS: Final = 3600.0
 """The longest time that a token is cached, whatever the endpoint says."""
 RENEWAL_SECONDS: Final = 10.0
@@ -225,7 +228,7 @@ def _request(token: str, wanted: TokenWanted) -> dict[str, str]:
 
 
 def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
-    """Return the token in an answer (RFC 8693 section 2.2), and its lifetime in seconds, 0 if it is not given."""
+    """Return the token in an answer (RFC 8693 section 2.2), and its lifetime in seconds, see `_seconds`."""
     if answer.status != 200:
         code = _error_code(answer)
         raise _Refused(code or f"HTTP {answer.status}", code)
@@ -241,7 +244,12 @@ def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
 
 
 def _seconds(lifetime: object) -> float:
-    """Return a lifetime in seconds, within bounds. Some servers write it as a string of digits."""
+    """Return a lifetime in seconds, within bounds; 0 if it makes no sense.
+
+    Some servers write it as a string of digits, and some not at all.
+    """
+    if lifetime is None:
+        return UNSTATED_SECONDS + LEEWAY_SECONDS
     if isinstance(lifetime, str) and _DIGITS.fullmatch(lifetime):
         lifetime = int(lifetime)
     if isinstance(lifetime, bool) or not isinstance(lifetime, int | float):

@@ -41,6 +41,7 @@ from gateway.web.hop import HOP_PATH
 from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy
 from gateway.web.playground.headers import SecurityHeaders
+from gateway.web.playground.readings import Readings
 from gateway.web.playground.routes import MAX_TASKS, Config, Playground, Upstream, add_playground
 from gateway.web.proxies import TrustedProxies
 from gateway.web.server_callbacks import server_callbacks
@@ -55,8 +56,6 @@ SILENT_SECONDS = 12.0
 """How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
 that is gone is noticed within 30."""
 
-MAX_READINGS: Final = 2
-"""How many readings of callers' tasks for the playground run at once. Each reads all tasks of a caller."""
 
 IDLE_SECONDS = 75.0
 """How long idle connections stay open: longer than in common load balancers, so the balancer closes them first."""
@@ -133,7 +132,7 @@ class GatewayApp:
     def _playground(self) -> Playground:
         services, wires = self._services, self._services.wires
         settings, access = services.settings, wires.access
-        readings = asyncio.Semaphore(MAX_READINGS)
+        readings = Readings()
 
         def config() -> Config:
             return Config(
@@ -159,7 +158,7 @@ class GatewayApp:
         async def tasks(authorization: str | None) -> Sequence[TaskView]:
             assert access is not None  # noqa: S101 - the route exists only with a task store
             caller = await authenticate(authorization)
-            async with readings:
+            async with readings.turn():
                 return await access.newest(MAX_TASKS, caller, wires.dispatcher.registry)
 
         return Playground(config, upstreams, None if access is None else tasks)

@@ -14,8 +14,9 @@ import msgspec
 
 from gateway.errors import HeaderMismatch, InvalidParams
 from gateway.protocol.fields import quote, read_object, read_string, read_strings, require_object
-from gateway.protocol.headers import decode_header_value
-from gateway.protocol.jsonrpc import RequestId
+from gateway.protocol.headers import METHOD, NAME, Headers, decode_header_value
+from gateway.protocol.jsonrpc import Message, RequestId, Response
+from gateway.protocol.method_table import TARGETS
 from gateway.protocol.versions import META_PROGRESS_TOKEN
 
 MAX_TASK_ID_CHARS: Final = 128
@@ -154,6 +155,23 @@ def read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
     return None
 
 
+def check_routing(message: Message, headers: Headers) -> None:
+    """Compare `Mcp-Method` and `Mcp-Name` with the body, if they are there. Proxies that read them must not be misled.
+
+    A response has no method. If one of the headers differs, this raises `HeaderMismatch`.
+    """
+    sent, name = headers.get(METHOD), headers.get(NAME)
+    if isinstance(message, Response):
+        if sent is not None:
+            raise mismatch("Mcp-Method", sent, None)
+        return
+    if sent is not None and sent != message.method:
+        raise mismatch("Mcp-Method", sent, message.method)
+    parameter = TARGETS.get(message.method)
+    if name is not None and parameter is not None:
+        check_name(name, message.params.get(parameter))
+
+
 def check_name(sent: str | None, value: Any) -> None:
     """Compare `Mcp-Name` with the parameter that it repeats. The method itself refuses a parameter of another type.
 
@@ -170,8 +188,10 @@ def check_name(sent: str | None, value: Any) -> None:
         raise mismatch("Mcp-Name", decoded, value)
 
 
-def mismatch(name: str, sent: str | None, expected: str) -> HeaderMismatch:
-    """Return the error for a header that differs from the body."""
+def mismatch(name: str, sent: str | None, expected: str | None) -> HeaderMismatch:
+    """Return the error for a header that differs from the body, which expects none if it is a response."""
+    if expected is None:
+        return HeaderMismatch(f"Header mismatch: {name} is {quote(sent or '')}, but the body is a response")
     if sent is None:
         return HeaderMismatch(f"Header mismatch: {name} is missing, but the body says {quote(expected)}")
     return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, but the body says {quote(expected)}")

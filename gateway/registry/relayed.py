@@ -39,6 +39,11 @@ _PATTERN: Final = b'"pattern'
 """Begins the keywords whose regular expressions are compiled: 50 bytes of one may take a third of a second."""
 
 
+def _granted(_scopes: frozenset[str]) -> bool:
+    """Return True: the scopes of a task were checked when it was created."""
+    return True
+
+
 def _stay() -> None:
     """Do nothing: a task has no place in flight."""
 
@@ -53,6 +58,7 @@ class Requester:
         meta: the `_meta` of the client's request; empty in a task. A relay may replace the values that only it reads by
             their JSON, a `msgspec.Raw`.
         log_level: from which level on the client wants log messages, None if it wants none.
+        grants: returns whether the caller's token grants these scopes.
         step_aside: gives up the request's place in flight, while something else works.
         task_id: the id of the task that the leg belongs to, or "".
     """
@@ -64,6 +70,7 @@ class Requester:
     meta: dict[str, Any] = field(default_factory=dict)
     log_level: str | None = None
     wants_progress: bool = False
+    grants: Callable[[frozenset[str]], bool] = _granted
     step_aside: Callable[[], None] = _stay
     in_task: bool = False
     task_id: str = ""

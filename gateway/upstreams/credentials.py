@@ -71,7 +71,7 @@ class Credentials(Protocol):
         ...
 
     async def renew(self, caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """Replace a credential that the upstream refused, and return whether `headers` may now return another one.
+        """Replace a credential that the upstream refused, and return whether `headers` now returns another one.
 
         `refused` is what `headers` returned. Without another credential, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
@@ -212,12 +212,11 @@ class ClientCredentials:
     async def renew(self, _caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
         """See `Credentials.renew`."""
         held = self._held
-        if held is None or (AUTHORIZATION, _bearer(held.token)) not in refused:
+        if held is None or _is_other(held.token, refused):
             return True  # another request has replaced it
         if self._clock() < held.begun + MIN_RENEWAL_SECONDS:
             return False
-        await self._next()
-        return True
+        return _is_other((await self._next()).token, refused)
 
     async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
         """See `Credentials.token_to_keep`. Every process can ask for a token of its own."""
@@ -267,9 +266,9 @@ class ExchangedCredentials:
         if caller.token is not None:
             return False
         token = await self._exchange(caller, self._wanted)
-        if (AUTHORIZATION, _bearer(token)) in refused:
-            await self._exchange(caller, replace(self._wanted, renewed=True))
-        return True
+        if not _is_other(token, refused):
+            token = await self._exchange(caller, replace(self._wanted, renewed=True))
+        return _is_other(token, refused)
 
     async def token_to_keep(self, caller: UpstreamCaller) -> str | None:
         """See `Credentials.token_to_keep`."""
@@ -298,6 +297,11 @@ def _field(name: str, value: bytes) -> tuple[bytes, bytes] | None:
 
 def _bearing(token: str, plain: RawHeaders) -> RawHeaders:
     return [*plain, (AUTHORIZATION, _bearer(token))]
+
+
+def _is_other(token: str, refused: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether a token differs from the one in these header fields."""
+    return (AUTHORIZATION, _bearer(token)) not in refused
 
 
 def _bearer(token: str) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from gateway.authoring.served import Served
-from gateway.protocol.upstream.entries import encode_listed, served_bytes
+from gateway.protocol.upstream.entries import encode_listed, is_same_json, served_bytes
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
 from gateway.registry.parts import Kind
@@ -72,7 +72,7 @@ class KnownEntries:
     def unchanged(self, kind: Kind, exposed: str, raw: Mapping[str, Any]) -> Known | None:
         """Return the entry with this exposed name, if its upstream still lists it in the same way."""
         known = self._entries.get((kind, exposed))
-        return known if known is not None and known.raw == raw else None
+        return known if known is not None and is_same_json(known.raw, raw) else None
 
     def like(self, kind: Kind, uri: str) -> Known | None:
         """Return the resource or template with this canonical form: one that is written so, else the first one."""

@@ -16,7 +16,7 @@ from gateway.authoring.uri_templates import is_template
 from gateway.errors import CannotContinue, InternalError, MissingCapability, ResourceNotFound
 from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, encode_listed, served_bytes
-from gateway.protocol.upstream.names import upstream_name
+from gateway.protocol.upstream.names import may_be_changed, upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.protocol.uris.canonical import canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
@@ -27,6 +27,7 @@ from gateway.upstreams.config.definition import Definition, TaskMode
 from gateway.upstreams.config.pins import PINNED_KINDS
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.judging import may_be_served, serves
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, canonical_asked, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
@@ -185,10 +186,13 @@ class PartMaker:
     async def find_for(self, kind: Kind, name: str, requester: Requester, /) -> Served | None:
         """Return the relay for what one caller calls, by the caller's own list if each has another one.
 
-        If that list cannot be read, the relay sends nothing, and its call ends with the reason.
+        If that list cannot be read, the relay sends nothing, and its call ends with the reason. The list is not
+        read for a name that the rules forbid; see `may_be_served`.
         """
         if self._lists is None:
             return self.find(kind, name)
+        if not may_be_served(self._definition, kind, name, requester):
+            return None
         try:
             return self._found(kind, name, await self._known_to(kind, requester))
         except UpstreamFailure as failure:
@@ -233,11 +237,15 @@ class PartMaker:
             return None if uri is None else self._relayed_uri(kind, uri, self._sent(kind, uri, self._known), learn)
         known = self._known.get(kind, name)
         own = upstream_name(self._definition.prefix, name) if known is None else known.own
-        return self._unlisted(kind, own, name, learn)
+        # What a changed name stands for is judged where it is known: in a task by the relay itself.
+        is_judged = known is not None or not may_be_changed(name)
+        return self._unlisted(kind, own, name, learn, is_judged=is_judged)
 
-    def _unlisted(self, kind: Kind, own: str | None, exposed: str, learn: Learn | None = None) -> Served | None:
+    def _unlisted(
+        self, kind: Kind, own: str | None, exposed: str, learn: Learn | None = None, *, is_judged: bool = True
+    ) -> Served | None:
         """Return the relay for a name that no list has."""
-        if own is None or not self._serves(kind, own):
+        if own is None or (is_judged and not self._serves(kind, own)):
             return None
         entry = Entry(kind, own, exposed, {IDENTITY[kind]: exposed})
         return self._relayed(entry, own, listed=False, learn=learn)
@@ -404,10 +412,7 @@ class PartMaker:
 
     def _serves(self, kind: Kind, own: str | None) -> bool:
         """Return whether an entry may be served, by the upstream's own name, or by the canonical form of a URI."""
-        if kind in URI_KINDS:
-            return self._definition.serves_resource(own)
-        assert own is not None  # noqa: S101 - only URIs may lack a canonical form
-        return self._definition.serves_tool(own) if kind == "tools" else self._definition.prompts.takes(own)
+        return serves(self._definition, kind, own)
 
     async def _read(self, kind: Kind, raw: Entries, before: KnownEntries, known: KnownEntries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""

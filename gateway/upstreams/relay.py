@@ -173,12 +173,16 @@ class EntryRelay:
     ) -> RelayFunction:
         """Return what runs a leg; see `Relayed.bind_relay`.
 
-        If the call began at an upstream that has become another one, this raises `InvalidRequestState`.
+        Raises:
+            InvalidRequestState: the call began at an upstream that has become another one.
+            CannotContinue: the same in a task, or its tool is not served any more.
         """
         slot = self._slot(journal, requester)
         if self._method == "resources/read":
             read = _Request(self._method, target, self._own, {"uri": self._own})
             return _Leg(self._relay, read, requester, slot, self._learn)
+        if requester.in_task and not self._relay.definition.serves_tool(slot.own or self._own):
+            raise CannotContinue(texts.sentence_of(self._relay.failure(Reason.CHANGED, sent=True)))
         request = _Request(self._method, target, self._own, {"name": self._own, "arguments": arguments})
         if slot.own is not None:
             repeatable = self._repeatable and slot.own == self._own

@@ -7,12 +7,20 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Hashable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from gateway.admission.bodies import HeldBody
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight, InFlightVisit
-from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TooManyBodyBytes, TryAgain
+from gateway.errors import (
+    GatewayError,
+    HttpRefusal,
+    InternalError,
+    Overloaded,
+    TooManyBodyBytes,
+    TooManyWaiting,
+    TryAgain,
+)
 from gateway.http.asgi import RawHeaders, Receive, Scope, Send
 from gateway.http.shortcut import SHORTCUT, Shortcut
 from gateway.observability.audit import AuditLog
@@ -31,6 +39,9 @@ from gateway.wires.dispatch import Dispatcher
 from gateway.wires.replies import Accepted, Answered, Listening, Refused
 
 log = logging.getLogger(__name__)
+
+Reason: TypeAlias = type[Overloaded] | None
+"""Why a request must be refused because of load, None if it need not."""
 
 ARRIVAL: Final = "gateway.arrival"
 """The key in the ASGI scope of the `Arrival` of a request for `/mcp`."""
@@ -53,7 +64,7 @@ _STATE_MARK: Final = b'"requestState"'
 
 
 class Arrival:
-    """A request whose headers are complete. It is `refused` if it has no place because there are too many requests.
+    """A request whose headers are complete. If it has no place because there are too many requests, `refused` says why.
 
     `last_values` are by lower-case name. The headers name the method, which is compared with the body later.
     `forwarded_id` is the id that a trusted proxy gave it, or "".
@@ -62,7 +73,7 @@ class Arrival:
     __slots__ = ("forwarded_id", "last_values", "method", "refused", "visit")
 
     def __init__(
-        self, last_values: dict[bytes, bytes], method: bytes, visit: InFlightVisit | None, *, refused: bool
+        self, last_values: dict[bytes, bytes], method: bytes, visit: InFlightVisit | None, *, refused: Reason
     ) -> None:
         self.last_values = last_values
         self.method = method
@@ -115,9 +126,9 @@ class McpEndpoint:
         self._headers: RawHeaders = []
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
-        status, headers, self._overloaded_body = to_http(Overloaded(), None)
-        self._overloaded_status = status
-        self._overloaded_headers = [*headers, (b"content-length", b"%d" % len(self._overloaded_body))]
+        self._turned_away: dict[Reason, tuple[int, RawHeaders, bytes]] = {
+            reason: _complete(*to_http(reason(), None)) for reason in (Overloaded, TooManyWaiting)
+        }
         if close_connections:
             self.close_connections()
 
@@ -134,12 +145,15 @@ class McpEndpoint:
         last_values: dict[bytes, bytes] = dict(scope["headers"]) if shortcut is None else shortcut.last_values
         method = last_values.get(METHOD, b"")
         visit: InFlightVisit | None = None
-        refused = False
+        refused: Reason = None
         if scope["method"] == "POST" and not method.startswith(NEVER_REFUSED):
             if self.takes_on:
                 credential = last_values.get(b"authorization", b"") if self._has_callers else None
                 visit = self._admission.arrive(credential, self._is_verified)
-            refused = visit is None
+                if visit is None:
+                    refused = self._admission.refusal
+            else:
+                refused = Overloaded
         arrival = scope[ARRIVAL] = Arrival(last_values, method, visit, refused=refused)
         return arrival
 
@@ -168,13 +182,15 @@ class McpEndpoint:
     async def _turn_away(self, scope: Scope, send: Send) -> None:
         """Refuse a request because of load, without decoding anything."""
         self._telemetry.request_refused(RefusalReason.OVERLOADED)
-        headers = [*self._overloaded_headers, *self._headers]
+        arrival = _arrival_of(scope)
+        status, prepared, body = self._turned_away[arrival.refused]
+        headers = [*prepared, *self._headers]
         with contextlib.suppress(GatewayError):
-            headers += self._origins.check(Headers(scope["headers"], _arrival_of(scope).last_values))
+            headers += self._origins.check(Headers(scope["headers"], arrival.last_values))
         shortcut: Shortcut | None = scope.get(SHORTCUT)
-        if shortcut is None or not shortcut.respond(self._overloaded_status, headers, self._overloaded_body):
-            await send({"type": "http.response.start", "status": self._overloaded_status, "headers": headers})
-            await send({"type": "http.response.body", "body": self._overloaded_body})
+        if shortcut is None or not shortcut.respond(status, headers, body):
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
 
     async def _exchange(self, scope: Scope, exchange: Exchange) -> None:
         refusal: GatewayError | None = None
@@ -266,7 +282,8 @@ class McpEndpoint:
             elif refusal is not None:
                 await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
             else:
-                arrival.refused = arrival.refused or must_be_refused
+                if must_be_refused:
+                    arrival.refused = arrival.refused or TooManyBodyBytes
                 if len(body) > QUICK_BYTES:
                     await exchange.turn()  # it may take long to decode
                 working = self._work(scope, exchange, headers, body, caller)
@@ -349,7 +366,7 @@ class _Client:
     """The other end of a request's connection; implements `gateway.wires.ports.Client`.
 
     The visit is None if the request needs no place. `goes_on` tells whether the request seems to continue a call,
-    `refused` whether there were too many requests when it arrived. `forwarded_id` is the id that a trusted proxy gave
+    `refused` says why it must be refused, if it must. `forwarded_id` is the id that a trusted proxy gave
     it, or "".
 
     Attributes:
@@ -379,7 +396,7 @@ class _Client:
         principal: Hashable | None,
         *,
         goes_on: bool,
-        refused: bool,
+        refused: Reason,
         may_stream: bool,
         forwarded_id: str,
     ) -> None:
@@ -401,8 +418,8 @@ class _Client:
 
     async def enter(self) -> None:
         """See `gateway.wires.ports.Client.enter`."""
-        if self._refused:
-            raise Overloaded
+        if self._refused is not None:
+            raise self._refused
         if self._visit is not None and not self._entered:
             self._entered = True
             waiting = self._visit.enter(self._principal, goes_on=self._goes_on)
@@ -452,6 +469,11 @@ def _asking(authenticator: Authenticator) -> Callable[[bytes], bool]:
         return authenticator.known(Headers([(b"authorization", value)]).get(b"authorization")) is not None
 
     return is_verified
+
+
+def _complete(status: int, headers: RawHeaders, body: bytes) -> tuple[int, RawHeaders, bytes]:
+    """Return a response that nothing else completes."""
+    return status, [*headers, (b"content-length", b"%d" % len(body))], body
 
 
 def _arrival_of(scope: Scope) -> Arrival:

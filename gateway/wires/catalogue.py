@@ -21,6 +21,7 @@ from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.identity import Identity
 from gateway.protocol.result_format import CacheScope, Words
+from gateway.protocol.upstream.entries import is_same_json
 from gateway.registry.parts import Kind, Share
 from gateway.registry.registry import Registry
 from gateway.registry.relayed import Requester
@@ -322,10 +323,12 @@ class _List:
         """Return whether clients would see the difference from another list."""
         if self.parts == other.parts:
             return False
-        return self._visible() != other._visible()
+        (entries, scopes), (others, their_scopes) = self._visible(), other._visible()
+        return scopes != their_scopes or not is_same_json(entries, others)
 
-    def _visible(self) -> list[tuple[dict[str, Any], frozenset[str]]]:
-        return [seen for part in self.parts for seen in zip(part.listed, part.scopes, strict=True)]
+    def _visible(self) -> tuple[list[dict[str, Any]], list[frozenset[str]]]:
+        entries = [entry for part in self.parts for entry in part.listed]
+        return entries, [scopes for part in self.parts for scopes in part.scopes]
 
 
 def _seen_by(caller: Caller, listed: _List, start: _Start, *, has_tasks: bool) -> Iterator[_Start]:

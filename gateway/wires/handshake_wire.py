@@ -15,12 +15,12 @@ from gateway.protocol.capabilities import from_flags
 from gateway.protocol.handshake.requests import (
     CANCELLED,
     SESSIONLESS_CAPABILITIES,
-    check_routing,
     read_cancelled,
     read_opening,
     read_request,
 )
 from gateway.protocol.jsonrpc import Message, Notification, Request, Response
+from gateway.protocol.requests import check_routing
 from gateway.protocol.versions import DRAFT, INITIALIZE, Wire, negotiate
 from gateway.sealing.request_id import CallAddress
 from gateway.sealing.session import Session
@@ -92,11 +92,10 @@ class HandshakeWire:
             InsufficientScope: the caller's token does not grant the required scopes.
             HttpRefusal: the message needs a session, and has none that is valid.
         """
-        if isinstance(message, Request):
-            check_routing(message, headers)
-            if message.method == INITIALIZE:
-                version = negotiate(message.params.get("protocolVersion"))
-                return await self._versions[version].answer(Incoming(read_opening(message), headers, caller, client))
+        check_routing(message, headers)
+        if isinstance(message, Request) and message.method == INITIALIZE:
+            version = negotiate(message.params.get("protocolVersion"))
+            return await self._versions[version].answer(Incoming(read_opening(message), headers, caller, client))
         session = self._session(wire, headers, caller)
         nonce = b"" if session is None else session.nonce
         if isinstance(message, Response):

@@ -338,6 +338,7 @@ def _requester(incoming: Incoming) -> Requester:
         meta=request.meta,
         log_level=request.log_level,
         wants_progress=request.progress_token is not None,
+        grants=caller.grants,
         step_aside=incoming.client.leave,
     )
 

@@ -28,6 +28,31 @@ def test_a_caller_holds_a_quarter_and_the_bytes_of_a_body_that_has_ended_are_fre
     assert len(budget) == 0
 
 
+def test_a_caller_whose_body_has_no_bytes_holds_none() -> None:
+    budget = BodyBudget(TOTAL, LARGEST)
+    with budget.hold("empty") as body, budget.hold("kept") as call:
+        body.grow(0)
+        call.keep(0)
+        assert len(budget) == 0
+        body.grow(1)
+        body.grow(0)
+        assert len(budget) == 1
+    assert len(budget) == 0
+
+
+def test_a_refusal_says_whether_the_budget_or_the_callers_own_share_is_full() -> None:
+    budget = BodyBudget(4 * LARGEST, LARGEST)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(budget.hold("one")).grow(LARGEST)
+        with pytest.raises(TooManyBodyBytes, match="The unanswered requests of one caller may have no more bytes"):
+            budget.hold("one").grow(1)
+        stack.enter_context(budget.hold("two")).grow(LARGEST)
+        stack.enter_context(budget.hold("three")).grow(LARGEST)
+        stack.enter_context(budget.hold("four")).grow(LARGEST // 2)
+        with pytest.raises(TooManyBodyBytes, match="The server is overloaded"):
+            budget.hold("five").grow(LARGEST)
+
+
 def test_a_body_counts_as_it_grows_and_a_refused_part_does_not() -> None:
     budget = BodyBudget(TOTAL, LARGEST)
     with budget.hold("slow") as body:

@@ -11,7 +11,7 @@ import pytest
 from gateway.admission import inflight
 from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, WINDOW_REQUESTS, WINDOW_SECONDS, InFlight, InFlightVisit
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
-from gateway.errors import Overloaded
+from gateway.errors import Overloaded, TooManyWaiting
 
 TARGET = 0.05
 
@@ -405,6 +405,10 @@ async def test_a_caller_leaves_room_to_wait_in_and_the_next_free_place_to_anothe
     waiting = await fill_as(load, "greedy")
     assert len(waiting) == 2
     assert load.share_refusals.value == 1
+    refused = InFlightVisit(load, clock(), None, load._arrivals, None)
+    load._arrivals.size += 1
+    with pytest.raises(TooManyWaiting):
+        refused.enter("greedy", goes_on=False)
 
     other = await line_up_as(load, "other")
     assert load.callers_waiting == 2
@@ -424,6 +428,7 @@ async def test_a_caller_that_waits_for_its_share_is_refused_by_its_credential_an
     for refusals in range(2, 50):
         assert arrive_as(load, "greedy") is None
         assert load.share_refusals.value == refusals
+    assert load.refusal is TooManyWaiting
     assert load.in_flight == in_flight
     assert arrive_as(load, "other") is not None
 

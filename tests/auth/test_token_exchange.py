@@ -98,7 +98,7 @@ async def test_a_token_is_cached_until_shortly_before_it_expires(
 
 @pytest.mark.parametrize(
     "lifetime",
-    [None, 0, -1, -(10**400), 29, True, "soon", "", "-90", "29", "9" * 5000, [600]],
+    [0, -1, -(10**400), 29, True, "soon", "", "-90", "29", "9" * 5000, [600]],
     ids=lambda told: repr(told)[:9],
 )
 async def test_a_token_without_a_useful_lifetime_is_used_once(
@@ -106,6 +106,23 @@ async def test_a_token_without_a_useful_lifetime_is_used_once(
 ) -> None:
     endpoint.changes["expires_in"] = lifetime
     assert [await value(exchange), await value(exchange)] == ["issued-1-for-orders", "issued-2-for-orders"]
+
+
+async def test_a_token_whose_lifetime_is_not_stated_is_cached_for_a_minute_and_not_beyond_the_callers_own(
+    endpoint: TokenEndpoint, exchange: TokenExchange, clock: Clock
+) -> None:
+    endpoint.changes["expires_in"] = None
+    began = clock.now
+    for_token = exchange.for_token(TOKEN, ADA, lambda: began + 30 - clock.now)
+    first = await value(exchange)
+    await for_token(ORDERS)
+    clock.now += 30
+    with pytest.raises(TokenExchangeError, match="expired"):
+        await for_token(ORDERS)
+    clock.now += 29
+    assert await value(exchange) == first
+    clock.now += 1
+    assert await value(exchange) != first
 
 
 @pytest.mark.parametrize("lifetime", [1e300, 10**18, 10**400, "7200"], ids=lambda told: repr(told)[:9])

@@ -231,10 +231,10 @@ def test_the_page_says_which_parameter_a_name_header_repeats() -> None:
         name: parameter
         for parameter, methods in re.findall(r"`params\.(\w+)` \((.*?)\)", rule)
         for pattern in re.findall(r"`(.+?)`", methods)
-        for name in method_table.NAMED_METHODS
+        for name in method_table.METHODS
         if fnmatch(name, pattern)
     }
-    assert told == method_table.NAMED_METHODS
+    assert told == method_table.TARGETS
 
 
 def test_the_table_of_methods_says_where_each_exists(replica: Replica) -> None:

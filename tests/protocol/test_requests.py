@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import InvalidParams
+from gateway.errors import HeaderMismatch, InvalidParams
+from gateway.protocol.headers import Headers
+from gateway.protocol.jsonrpc import Notification, Request, Response
+from gateway.protocol.method_table import METHODS
 from gateway.protocol.requests import (
     CompletionRequest,
     Continuation,
     PromptGet,
     ResourceRead,
     ToolCall,
+    check_routing,
     read_completion,
     read_continuation,
     read_cursor,
@@ -164,3 +168,29 @@ def test_a_completion_for_a_resource_needs_its_uri() -> None:
     for ref in ({"name": "p"}, {"uri": None}, {"uri": 5}):
         with pytest.raises(InvalidParams, match=r"params\.ref\.uri must be a string"):
             read_completion({**PROMPT_COMPLETION, "ref": {"type": "ref/resource", **ref}})
+
+
+def routed(**headers: str) -> Headers:
+    return Headers([(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()])
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS.values() if method.target], ids=lambda each: each.name)
+def test_a_name_header_repeats_what_any_method_is_about(method: Any) -> None:
+    request = Request(1, method.name, {method.target: "mine"})
+    for headers in (routed(), routed(mcp_name="mine"), routed(mcp_method=method.name, mcp_name="=?base64?bWluZQ==?=")):
+        check_routing(request, headers)
+    for name in ("other", "", "=?base64?b3RoZXI=?=", "=?base64?bWluZQ?="):
+        with pytest.raises(HeaderMismatch, match="Mcp-Name"):
+            check_routing(request, routed(mcp_name=name))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Request(1, "tools/call", {"name": "x"}), Notification("notifications/cancelled", {}), Response(1, {}, None)],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_method_header_repeats_the_method_of_any_message(message: Request | Notification | Response) -> None:
+    method = None if isinstance(message, Response) else message.method
+    check_routing(message, routed() if method is None else routed(mcp_method=method))
+    with pytest.raises(HeaderMismatch, match="Mcp-Method is 'tools/list', but the body"):
+        check_routing(message, routed(mcp_method="tools/list"))

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from gateway.auth.tokens import mint
 from gateway.authoring.server import Introduction
+from gateway.errors import Overloaded, TooManyWaiting
 from gateway.process.app import GatewayApp
 from gateway.protocol.method_table import METHODS, Method
+from gateway.protocol.versions import DRAFT
 from gateway.registry.registry import Registry
 from gateway.runtime.version import __version__
 from gateway.sealing import base64url
@@ -402,7 +404,7 @@ async def test_without_identity_requests_with_the_same_header_may_use_all_of_the
     app = make_app(max_inflight=8)
     headers = [(b"mcp-method", b"tools/call"), (b"authorization", b"Bearer for-somebody-else")]
     arrivals = [app._endpoint.arrived({"type": "http", "method": "POST", "headers": headers}) for _ in range(13)]
-    assert [arrival.refused for arrival in arrivals] == [False] * 12 + [True]
+    assert [arrival.refused for arrival in arrivals] == [None] * 12 + [Overloaded]
     for arrival in arrivals:
         arrival.step_aside()
     assert app._services.load.in_flight == 0
@@ -516,6 +518,27 @@ async def test_a_full_replica_refuses_without_reading_anything(tmp_path: Path) -
         assert answer.headers["x-gateway-replica"] == "r1"
         assert client.asked_for == 0
     assert (await Client(app).post(ECHO)).text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("refused", "text"),
+    [
+        (Overloaded, "The server is overloaded"),
+        (TooManyWaiting, "One caller may have no more waiting requests at the moment"),
+    ],
+)
+async def test_a_refusal_says_whether_the_server_or_the_callers_own_share_is_full(
+    monkeypatch: pytest.MonkeyPatch, refused: type[Overloaded], text: str
+) -> None:
+    app = make_app()
+    monkeypatch.setattr(app._endpoint, "_admission", SimpleNamespace(arrive=lambda *_: None, refusal=refused))
+    plain = {**ECHO, "params": {"name": "echo"}}
+    version = (b"mcp-protocol-version", DRAFT.encode())
+    unnamed = [(b"host", b"localhost"), (b"content-type", b"application/json"), version]
+    for message, headers in ((ECHO, raw_headers(ECHO)), (plain, unnamed)):
+        answer = await Client(app).send([json.dumps(message).encode()], headers)
+        assert answer.error[1] == -31001
+        assert answer.message["error"]["message"] == text
 
 
 @pytest.mark.parametrize("method", ["server/discover", "notifications/cancelled"])

@@ -211,6 +211,9 @@ def test_only_a_list_with_a_difference_has_changed() -> None:
     assert changed(three_parts()) == []
     assert changed(before.replaced(part("two", names[1:]))) == ["tools", "prompts", "resources"]
     assert changed(before.replaced(part("two", names, tool={"title": "T"}))) == ["tools"]
+    hinted = before.replaced(part("two", names, tool={"annotations": {"readOnlyHint": 1}}))
+    written = hinted.replaced(part("two", names, tool={"annotations": {"readOnlyHint": True}}))
+    assert catalogue(hinted).changed_lists(catalogue(written)) == ["tools"]
     assert changed(before.replaced(part("two", names, tool={"scopes": ["admin"]}))) == ["tools"]
     assert changed(before.replaced(part("two", names, resources={}))) == ["resources"]
     assert changed(before.replaced(part("two", names, prompts={}))) == ["prompts"]

@@ -7,10 +7,8 @@ from typing import Any, Final
 
 from gateway.errors import InvalidParams
 from gateway.protocol.fields import read_object, read_string
-from gateway.protocol.headers import METHOD, NAME, Headers
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, Request, RequestId
-from gateway.protocol.method_table import NAMED_METHODS
-from gateway.protocol.requests import McpRequest, check_name, mismatch, read_progress_token
+from gateway.protocol.requests import McpRequest, read_progress_token
 from gateway.protocol.versions import LOG_LEVELS
 
 CANCELLED: Final = "notifications/cancelled"
@@ -53,19 +51,6 @@ def read_opening(request: Request) -> McpRequest:
         log_level=None,
         progress_token=None,
     )
-
-
-def check_routing(request: Request, headers: Headers) -> None:
-    """Check `Mcp-Method` and `Mcp-Name`, which are optional on these wires. A proxy that reads them must not be misled.
-
-    If one of them differs from the body, this raises `HeaderMismatch`.
-    """
-    method, name = headers.get(METHOD), headers.get(NAME)
-    if method is not None and method != request.method:
-        raise mismatch("Mcp-Method", method, request.method)
-    parameter = NAMED_METHODS.get(request.method)
-    if name is not None and parameter is not None:
-        check_name(name, request.params.get(parameter))
 
 
 def read_cancelled(params: Mapping[str, Any]) -> RequestId | None:

@@ -111,6 +111,14 @@ def encode_listed(listed: Any) -> bytes:
         return _encode(without_surrogates_inside(listed))
 
 
+def is_same_json(one: Any, other: Any) -> bool:
+    """Return whether two decoded values are the same JSON, with members in the same order.
+
+    Python's `==` is not enough: for it, `true`, `1` and `1.0` are equal.
+    """
+    return bool(one == other) and encode_listed(one) == encode_listed(other)
+
+
 def served_bytes(kind: Kind, entries: Iterable[Any], encoded: bytes) -> int:
     """Return how much memory entries of a list take at most while they are served. `encoded` is their JSON.
 

@@ -18,6 +18,7 @@ SEPARATOR: Final = "__"
 
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 _DIGEST_DIGITS: Final = 6
+_CHANGED: Final = re.compile(rf"_[0-9a-f]{{{_DIGEST_DIGITS}}}\Z")
 
 
 def exposed_name(prefix: str, name: str) -> str:
@@ -46,3 +47,8 @@ def upstream_name(prefix: str, exposed: str) -> str | None:
         return None
     start = prefix + SEPARATOR if prefix else ""
     return exposed[len(start) :] or None if exposed.startswith(start) else None
+
+
+def may_be_changed(exposed: str) -> bool:
+    """Return whether an exposed name looks like one that had to be changed, so only a list says what it stands for."""
+    return _CHANGED.search(exposed) is not None

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from gateway.authoring.served import Served
+from gateway.errors import InternalError, Overloaded
 from gateway.registry.parts import Kind
 from gateway.registry.relayed import Requester
 from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
-from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.known import KnownEntries
 from gateway.upstreams.lists.listing import (
@@ -151,10 +152,10 @@ class ListsByCaller:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 return (await asyncio.shield(await self._started(key, caller))).shown
-        except (TimeoutError, UpstreamFailure) as problem:
+        except (TimeoutError, Overloaded, UpstreamFailure, UpstreamError) as problem:
             if kept is not None and not _is_refusal(problem):
                 return kept.shown
-            if isinstance(problem, UpstreamFailure):
+            if not isinstance(problem, TimeoutError):
                 raise
             raise UpstreamFailure(self._definition.name, Reason.TIMED_OUT, sent=True) from None
 
@@ -253,6 +254,11 @@ class ListsByCaller:
 
 
 def _is_refusal(problem: Exception) -> bool:
-    """Return whether the upstream refused this caller, who may then no longer see the list of before."""
+    """Return whether the upstream refused this caller, who may then no longer see the list of before.
+
+    An error of JSON-RPC may mean that, unless it is an internal one.
+    """
+    if isinstance(problem, UpstreamError):
+        return problem.code != InternalError.CODE
     reasons = (Reason.UNAUTHORIZED, Reason.FORBIDDEN, Reason.CREDENTIALS)
     return isinstance(problem, UpstreamFailure) and problem.reason in reasons

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from gateway.protocol.upstream.cleaning import clean_text
-from gateway.protocol.upstream.entries import IDENTITY, encode_listed, served_bytes
+from gateway.protocol.upstream.entries import IDENTITY, encode_listed, is_same_json, served_bytes
 from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED
 from gateway.registry.parts import Kind
@@ -82,12 +82,18 @@ class UnusableLists(UpstreamFailure):
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovered:  # noqa: PLW1641 - mappings have no hash
     """The introduction of an upstream (MCP 2026-07-28, "server/discover"). The instructions are "" without any."""
 
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     instructions: str = ""
     server: Mapping[str, Any] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other one has the same JSON."""
+        return isinstance(other, Discovered) and is_same_json(
+            (self.capabilities, self.instructions, self.server), (other.capabilities, other.instructions, other.server)
+        )
 
     def offers(self, capability: str, option: str | None = None) -> bool:
         """Return whether it has a capability, and an option of it, such as `tools` with `listChanged`."""

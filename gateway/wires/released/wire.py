@@ -12,7 +12,7 @@ from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Message, Notification, Response
 from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.released.requests import read_request
-from gateway.protocol.requests import McpRequest, read_tool_call
+from gateway.protocol.requests import McpRequest, check_routing, read_tool_call
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED, SUPPORTED_VERSIONS
 from gateway.wires.handlers import checked_handlers
 from gateway.wires.methods import Handler, Incoming, Methods
@@ -48,6 +48,7 @@ class ReleasedWire:
         if isinstance(message, Response):
             raise InvalidRequest("This protocol version does not accept responses; send answers in inputResponses")
         if isinstance(message, Notification):
+            check_routing(message, headers)
             return Accepted()
         request = read_request(message, headers)
         handler = self._handlers.get(request.method)

@@ -239,6 +239,31 @@ async def test_a_token_that_another_call_has_renewed_is_not_renewed_again(own: C
     assert await token_in(own) == "Bearer issued-2"
 
 
+async def test_a_refused_call_is_not_sent_again_if_the_endpoint_issues_the_same_token(
+    shop: Shop, own: ClientCredentials, issuer: Issuer, clock: Clock
+) -> None:
+    shop.answers, issuer.changes = [refuses], {"access_token": "always-the-same"}
+    async with asking(shop.server.url, own) as client:
+        for _ in range(2):
+            with pytest.raises(UpstreamFailure):
+                await client.call()
+            clock.now += MIN_RENEWAL_SECONDS
+
+    assert (len(shop.exchanges), issuer.requests) == (2, 2)
+
+
+async def test_a_refused_call_is_not_sent_again_with_a_token_that_was_renewed_a_moment_ago(
+    shop: Shop, endpoint: TokenEndpoint, caller_of: Callable[[Principal, str], UpstreamCaller]
+) -> None:
+    shop.answers, caller = [refuses], caller_of(ADA, CANARY)
+    async with asking(shop.server.url, EXCHANGED) as client:
+        for _ in range(2):
+            with pytest.raises(UpstreamFailure):
+                await client.call(requester=caller)
+
+    assert (len(shop.exchanges), endpoint.requests) == (3, 2)
+
+
 async def test_a_static_header_that_is_refused_is_not_tried_again(shop: Shop) -> None:
     shop.answers = [refuses]
     async with asking(shop.server.url, PlainHeaders([("Authorization", "Bearer x")])) as client:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.authoring.served import Served
+from gateway.errors import GatewayError, Overloaded
 from gateway.protocol.headers import Headers
 from gateway.registry.relayed import Requester
 from gateway.sealing.principal import Principal
-from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.lists import caller_lists
 from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.ports import UpstreamCaller
@@ -91,21 +92,32 @@ async def test_a_request_that_is_cancelled_cancels_no_other(callers: Callers) ->
     assert await second == ["bugs__ada_none"]
 
 
-async def test_an_upstream_that_is_down_keeps_the_last_list_of_each_caller(callers: Callers) -> None:
+@pytest.mark.parametrize("problem", [unreachable(), Overloaded(), UpstreamError("bugs", -32603, "Internal error")])
+async def test_an_upstream_that_cannot_answer_now_keeps_the_last_list_of_each_caller(
+    callers: Callers, problem: GatewayError
+) -> None:
     await callers.names(ADA)
     callers.now += caller_lists.DEFAULT_SECONDS
-    callers.upstream.problem = unreachable()
+    callers.upstream.problem = problem
     assert await callers.names(ADA) == ["bugs__ada_none"]
-    with pytest.raises(UpstreamFailure):
+    with pytest.raises(type(problem)):
         await callers.names(BOB)
 
 
-@pytest.mark.parametrize("reason", [Reason.UNAUTHORIZED, Reason.FORBIDDEN, Reason.CREDENTIALS])
-async def test_a_caller_whom_the_upstream_now_refuses_no_longer_sees_the_list(callers: Callers, reason: Reason) -> None:
+REFUSALS = [Reason.UNAUTHORIZED, Reason.FORBIDDEN, Reason.CREDENTIALS]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [*(UpstreamFailure("bugs", reason, sent=False) for reason in REFUSALS), UpstreamError("bugs", -32001, "Forbidden")],
+)
+async def test_a_caller_whom_the_upstream_now_refuses_no_longer_sees_the_list(
+    callers: Callers, problem: GatewayError
+) -> None:
     await callers.names(ADA)
     callers.now += caller_lists.DEFAULT_SECONDS
-    callers.upstream.problem = UpstreamFailure("bugs", reason, sent=False)
-    with pytest.raises(UpstreamFailure):
+    callers.upstream.problem = problem
+    with pytest.raises(type(problem)):
         await callers.names(ADA)
 
 

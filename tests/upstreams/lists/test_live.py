@@ -82,6 +82,18 @@ async def test_an_announced_change_that_changes_nothing_makes_no_other_part(upst
     assert served.parts.empty()
 
 
+async def test_a_capability_that_is_written_correctly_later_counts_from_then_on(upstream: FakeUpstream) -> None:
+    """`1` is not `true`, but Python finds them equal."""
+    upstream.about = {**upstream.about, "capabilities": {"tools": {"listChanged": 1}}}
+    served = Served(definition_of(), upstream)
+    async with served.running():
+        await served.next_part()
+        upstream.about = {**upstream.about, "capabilities": {"tools": {"listChanged": True}}}
+        served.live.refresh_soon()
+        await served.next_part()
+        await upstream.listening()
+
+
 async def test_an_upstream_that_is_down_keeps_its_last_list_and_comes_back(
     upstream: FakeUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:

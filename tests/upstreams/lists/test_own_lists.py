@@ -8,11 +8,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from gateway.errors import CannotContinue
+from gateway.errors import CannotContinue, InsufficientScope
 from gateway.protocol.headers import Headers
+from gateway.protocol.upstream.names import exposed_name
 from gateway.registry.relayed import Relayed, RelayedResource, RelayedTool, Requester
 from gateway.sealing.principal import Principal
 from gateway.upstreams import part
+from gateway.upstreams.config.definition import Choice, Scopes
 from gateway.upstreams.config.pins import Pinned, entry_digest
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.ports import UpstreamCaller
@@ -96,6 +98,19 @@ async def test_equal_entries_of_two_callers_share_one_relay() -> None:
     assert await found_for(made, "ada") is await found_for(made, "cleo")
 
 
+@pytest.mark.parametrize("readers", [("bob",), ("ada", "bob")], ids="-".join)
+async def test_an_entry_with_other_json_is_another_one_even_if_it_is_equal_in_python(readers: tuple[str, ...]) -> None:
+    made = making()
+    hints: dict[str, Any] = {"ada": True, "bob": 1}
+    made.upstream.by_caller = lambda caller: [
+        tool("pay", annotations={"idempotentHint": hints[caller.principal.subject if caller.principal else ""]})
+    ]
+    for subject in readers:
+        await found_for(made, subject)
+    assert (await called(made, "bob"))["repeatable"] is False
+    assert (await called(made, "ada"))["repeatable"] is True
+
+
 async def test_many_entries_of_one_caller_change_nothing_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MAX_KNOWN", 2)
     made = making(**PINS)
@@ -121,6 +136,56 @@ async def test_a_call_whose_callers_list_cannot_be_read_is_not_sent_by_the_list_
     with pytest.raises(CannotContinue, match="Nothing was sent"):
         await found.prepare_task(created.requester, created.journal)
     assert made.upstream.count("tools/call") == 0
+
+
+NO_LIST: Final = {"resources": Choice(("file:///*",)), "tools": Choice(("*",), ("secret*",))}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *[
+            ("tools", "bugs__secret"),
+            ("tools", "bugs__not a name"),
+            ("tools", "other__pay"),
+            ("prompts", "bugs__hidden"),
+        ],
+        *[("resources", "bugs+memo://x"), ("resources", "other+file:///x"), ("templates", "bugs+memo://{x}")],
+    ],
+)
+async def test_what_no_list_can_allow_is_refused_without_asking_the_upstream(kind: Any, name: str) -> None:
+    made = making(**NO_LIST, prompts=Choice(("*",), ("hidden",)))
+    assert await made.maker.find_for(kind, name, Requester(**by("ada"))) is None
+    assert not made.upstream.asked
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "scope"),
+    [("tools", "bugs__pay", "pay"), ("prompts", "bugs__pay", "pay"), ("resources", "bugs+FILE:/secret", "secret")],
+)
+async def test_a_caller_without_the_scopes_of_a_name_is_refused_without_asking_the_upstream(
+    kind: Any, name: str, scope: str
+) -> None:
+    rules = (("pay", frozenset({"pay"})), ("file:///secret*", frozenset({"secret"})))
+    made = making(scopes=Scopes(rules))
+    with pytest.raises(InsufficientScope) as raised:
+        await made.maker.find_for(kind, name, Requester(**by("ada"), grants=lambda _scopes: False))
+    assert raised.value.required == {scope}
+    assert not made.upstream.asked
+    await made.maker.find_for(kind, name, Requester(**by("ada"), grants={scope}.issuperset))
+    assert made.upstream.asked
+
+
+async def test_a_name_that_had_to_be_changed_is_judged_by_the_one_that_the_callers_list_has() -> None:
+    """Its own name allows it, although the exposed one matches a glob that denies it and one that needs a scope."""
+    rules = {"tools": Choice(("pay now",), ("pay_*",)), "scopes": Scopes((("pay_*", frozenset({"x"})),))}
+    made = making(**rules)
+    made.upstream.by_caller = lambda _caller: [tool("pay now")]
+    requester = Requester(**by("ada"), grants=lambda _scopes: False)
+    found = await made.maker.find_for("tools", exposed_name("bugs", "pay now"), requester)
+    assert found is not None
+    assert not found.scopes
+    assert await made.maker.find_for("tools", exposed_name("bugs", "pay: now"), requester) is None
 
 
 async def test_a_worker_calls_by_what_the_task_has_and_not_by_any_list() -> None:

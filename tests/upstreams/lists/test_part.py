@@ -365,6 +365,51 @@ async def test_a_task_carries_to_its_worker_what_only_the_list_of_its_caller_say
     assert worker.upstream.options[-1]["param_headers"] == [("Mcp-Param-Region", "eu")]
 
 
+@pytest.mark.parametrize("own", ["find.all", "find_abcdef"], ids=["changed", "looks changed"])
+@pytest.mark.parametrize(
+    ("rules", "is_served"),
+    [
+        (Choice(("find.all", "find_abcdef")), True),
+        (Choice(("*",), ("find_all_*",)), True),
+        (Choice(("other",)), False),
+        (Choice(("*",), ("find.all", "find_abcdef")), False),
+    ],
+)
+async def test_a_worker_and_a_replica_judge_a_tool_by_the_same_name(
+    own: str, rules: Choice, *, is_served: bool
+) -> None:
+    replica, exposed = elsewhere(), exposed_name("bugs", own)
+    replica.upstream.by_caller = lambda _caller: [tool(own)]
+    found = await replica.maker.find_for("tools", exposed, Requester())
+    assert isinstance(found, RelayedTool)
+    created = Call(found)
+    journal = created.journal
+    await found.prepare_task(created.requester, journal)
+
+    other, worker = elsewhere(tools=rules), elsewhere(tools=rules)
+    other.upstream.by_caller = replica.upstream.by_caller
+    again = await other.maker.find_for("tools", exposed, Requester())
+    assert (isinstance(again, RelayedTool) and again.listed) is is_served
+    there = worker.maker.find("tools", exposed)
+    assert isinstance(there, RelayedTool)
+    call = Call(there, in_task=True)
+    call.rest = journal.to_map()
+    if is_served:
+        assert await call.result() == {"content": []}
+        assert sent(worker)["name"] == own
+        return
+    assert "cannot continue" in str(await call.error())
+    assert not worker.upstream.asked
+
+
+async def test_a_changed_name_whose_list_cannot_be_read_is_not_unknown() -> None:
+    making = elsewhere(tools=Choice(("find.all",)))
+    making.upstream.problem = unreachable()
+    found = await making.maker.find_for("tools", ODD, Requester())
+    assert isinstance(found, RelayedTool)
+    assert "could not be reached" in str(await Call(found).error())
+
+
 async def test_a_call_needs_the_scopes_of_the_name_that_only_the_callers_list_has() -> None:
     making = elsewhere(scopes=Scopes((("find.*", frozenset({"all"})),)))
     found = await making.maker.find_for("tools", ODD, Requester())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import re
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import msgspec
@@ -12,9 +15,14 @@ import pytest
 from fastapi import FastAPI
 
 from gateway.auth.tokens import mint
+from gateway.calls.task_access import TaskAccess
+from gateway.http.asgi import Receive, Scope, Send
+from gateway.tasks.model import TaskView
 from gateway.web.playground.files import read_files
 from gateway.web.playground.headers import CONTENT_SECURITY_POLICY
+from gateway.web.playground.readings import MAX_READINGS, MAX_WAITING
 from tests.asgi import HOST, Client, RawHeaders, make_app
+from tests.http.serving import PATIENCE_SECONDS, serving
 from tests.integration.raw import Answer
 
 POLICY = (
@@ -137,6 +145,53 @@ async def test_without_its_store_the_list_of_tasks_says_so() -> None:
     answer = await get("/playground/tasks", redis_url="unix:///nowhere")
     assert answer.status == 503
     assert msgspec.json.decode(answer.body)["error"]["code"] == -31001
+
+
+class HeldReadings:
+    """Stands for the readings of tasks, which last until they are released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.running = self.most = 0
+
+    async def newest(self, *_: object) -> list[TaskView]:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.to_thread(self.released.wait, PATIENCE_SECONDS)
+        self.running -= 1
+        return []
+
+
+def test_two_lists_of_tasks_are_read_at_a_time_and_a_few_more_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, app = HeldReadings(), make_app(playground="on", redis_url="unix:///nowhere")
+    monkeypatch.setattr(TaskAccess, "newest", held.newest)
+
+    async def without_store(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await app.site(scope, receive, send)
+
+    with serving(without_store) as server, ThreadPoolExecutor(MAX_READINGS + MAX_WAITING + 1) as threads:
+
+        def read(_number: int) -> int:
+            with server.client() as client:
+                client.request("GET", "/playground/tasks", headers={"Host": "localhost"})
+                return client.getresponse().status
+
+        reading = [threads.submit(read, number) for number in range(MAX_READINGS + MAX_WAITING + 1)]
+        try:
+            refused, _ = wait(reading, PATIENCE_SECONDS, FIRST_COMPLETED)
+            assert [each.result() for each in refused] == [503]
+            assert held.running == MAX_READINGS
+        finally:
+            held.released.set()
+        assert sorted(each.result() for each in reading) == [200] * (MAX_READINGS + MAX_WAITING) + [503]
+        assert held.most == MAX_READINGS == 2
+        assert read(0) == 200
 
 
 def test_the_library_is_the_one_that_is_documented() -> None:

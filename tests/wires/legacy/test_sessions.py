@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import httpx
 import pytest
 
+from gateway.errors import HeaderMismatch
+from gateway.protocol.handshake.requests import CANCELLED
+from gateway.protocol.versions import DRAFT, RELEASED
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.conftest import ClientOf
 from tests.wires.draft.deployment import Deployment
@@ -93,6 +98,39 @@ async def test_a_session_of_somebody_else_is_not_found(user: DraftClient, client
     with pytest.raises(RpcError) as refused:
         await other.request("tools/list")
     assert refused.value.status == 404
+
+
+UNLIKE_ITS_HEADER: Final[dict[str, tuple[dict[str, Any], dict[str, str]]]] = {
+    "notification": ({"method": CANCELLED, "params": {"requestId": 5}}, {"Mcp-Method": "tools/list"}),
+    "response": ({"id": "s1.x", "result": {"action": "accept"}}, {"Mcp-Method": "tools/list"}),
+    "task": ({"id": 1, "method": "tasks/result", "params": {"taskId": "t"}}, {"Mcp-Name": "other"}),
+    "subscription": ({"id": 1, "method": "resources/subscribe", "params": {"uri": "docs://a"}}, {"Mcp-Name": "b:/"}),
+}
+
+
+@pytest.mark.parametrize("message", UNLIKE_ITS_HEADER)
+@pytest.mark.parametrize("version", [LEGACY, BEFORE_TASKS, DRAFT])
+async def test_a_message_of_any_kind_that_differs_from_its_headers_is_refused(
+    begin: Begin, version: str, message: str
+) -> None:
+    await assert_differs(await begin(version=version), message)
+
+
+async def test_a_notification_of_2026_07_28_that_differs_from_its_headers_is_refused(
+    client_of: ClientOf, name: str
+) -> None:
+    client = client_of(name)
+    client.transport.headers["MCP-Protocol-Version"] = RELEASED
+    await assert_differs(client, "notification")
+
+
+async def assert_differs(client: DraftClient, message: str) -> None:
+    members, headers = UNLIKE_ITS_HEADER[message]
+    client.transport.headers |= headers
+    async with client.transport.post({"jsonrpc": "2.0", **members}) as answer:
+        (told,) = [each async for each in answer.messages]
+    assert answer.status == (200 if "method" in members and "id" in members else 400)
+    assert told["error"]["code"] == HeaderMismatch.CODE
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
