@@ -85,14 +85,12 @@ class AnonymousVerifier:
 
     _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf, ends_at=math.inf, key=b"")
 
-    def known(self, authorization_header: str | None) -> VerifiedToken:
+    def known(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002 - of the other verifiers
         """Return the anonymous caller."""
-        del authorization_header
         return self._ANYBODY
 
-    async def authenticate(self, authorization_header: str | None) -> VerifiedToken:
+    async def authenticate(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002 - the same
         """Return the anonymous caller."""
-        del authorization_header
         return self._ANYBODY
 
     def running(self) -> AbstractAsyncContextManager[None]:
