@@ -37,14 +37,14 @@ class Arrivals:
         left = free - self.size
         if credential is None:
             return left > 0
-        own = self._of.get(_token_of(credential), 0)
+        own = self._of.get(token_of(credential), 0)
         return left > own if own else left > 0 or len(self._of) <= at_hand
 
     def add(self, credential: bytes | None) -> None:
         """Count one more request, for its credential if that is not None."""
         self.size += 1
         if credential is not None:
-            token = _token_of(credential)
+            token = token_of(credential)
             self._of[token] = self._of.get(token, 0) + 1
 
     def release(self, credential: bytes | None) -> None:
@@ -52,7 +52,7 @@ class Arrivals:
         self.size -= 1
         if credential is None:
             return
-        token = _token_of(credential)
+        token = token_of(credential)
         left = self._of[token] - 1
         if left:
             self._of[token] = left
@@ -60,6 +60,6 @@ class Arrivals:
             del self._of[token]
 
 
-def _token_of(credential: bytes) -> bytes:
-    """Return the token of an `Authorization` header: scheme and blanks can be written in many ways."""
-    return credential.rpartition(b" ")[2]
+def token_of(credential: bytes) -> bytes:
+    """Return the token of an `Authorization` header: scheme, blanks and tabs can be written in many ways."""
+    return credential.rstrip(b" \t").rpartition(b" ")[2]

@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
-from gateway.admission.arrivals import Arrivals
+from gateway.admission.arrivals import Arrivals, token_of
 from gateway.admission.leg_limit import Limit
 from gateway.errors import Overloaded, TooManyWaiting
 from gateway.observability.counters import Count
@@ -204,7 +204,7 @@ class InFlight:
         if not self._queue.size:
             self._credentials.clear()
             return False
-        caller = self._credentials.get(hash(credential))
+        caller = None if credential is None else self._credentials.get(hash(token_of(credential)))
         if caller is None or not self._has_its_share(caller):
             return False
         self.share_refusals.value += 1
@@ -232,7 +232,7 @@ class InFlight:
         if credential:
             if len(self._credentials) >= MAX_CREDENTIALS:
                 self._credentials.clear()
-            self._credentials[hash(credential)] = caller
+            self._credentials[hash(token_of(credential))] = caller
         raise TooManyWaiting
 
     def began(self, arrived_at: float) -> float:

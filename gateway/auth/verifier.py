@@ -155,9 +155,15 @@ class TokenVerifier:
         """See `gateway.web.ports.Authenticator.known`."""
         if not authorization_header:
             return None
-        # On the hot path: the digest covers the scheme too, so a known header needs no parsing.
+        # On the hot path: the digest covers the scheme too, so a known header in its usual spelling needs no parsing.
         digest = _digest(authorization_header)
         known = self._verified.get(digest)
+        if known is None:
+            usual = _usual_spelling(authorization_header)
+            if usual == authorization_header:
+                return None
+            digest = _digest(usual)
+            known = self._verified.get(digest)
         if known is None:
             return None
         if self._clock() >= known.ends_at:
@@ -212,7 +218,8 @@ class TokenVerifier:
             raise HttpRefusal(503, "The identity provider's keys cannot be read right now", [retry]) from None
         # Nothing is awaited from here on, so the key is still current when the result enters the cache.
         verified = self._verify(token, algorithm, key)
-        self._verified[_digest(header)] = verified
+        # Other spellings take no entries of their own: they could push out the tokens of other callers.
+        self._verified[_digest(_usual_spelling(header))] = verified
         if len(self._verified) > self._cache_entries:
             self._verified.popitem(last=False)
         return verified
@@ -322,6 +329,15 @@ def parse_bearer(header: str) -> str | None:
     if not token.isascii() or not _ONE_TOKEN.fullmatch(token):
         raise _Refused("not exactly one token")
     return token
+
+
+def _usual_spelling(header: str) -> str:
+    """Return the header with the usual scheme and blanks, or as it is if it has no single bearer token."""
+    try:
+        token = parse_bearer(header)
+    except _Refused:
+        return header
+    return header if token is None else f"Bearer {token}"
 
 
 def _check_spelling(token: str) -> None:

@@ -64,10 +64,16 @@ def spelled(number: int) -> bytes:
     return (b"Bearer", b"bearer", b"BEARER")[number % 3] + b" " * (1 + number // 3) + b"greedy"
 
 
+def followed(number: int) -> bytes:
+    """Write one header with many blanks and tabs behind it, which HTTP parsers keep."""
+    return GREEDY + b"".join(b" \t"[bit : bit + 1] for bit in map(int, f"{number:b}"))
+
+
+@pytest.mark.parametrize("spelling", [spelled, followed])
 @pytest.mark.parametrize("value", [4, 16, 128])
-def test_one_token_in_many_spellings_leaves_room_for_another_one(value: int) -> None:
+def test_one_token_in_many_spellings_leaves_room_for_another_one(value: int, spelling: Callable[[int], bytes]) -> None:
     load = admission(adaptive(value))
-    visits = all_that_come(load, spelled)
+    visits = all_that_come(load, spelling)
     other = load.arrive(OTHER, is_verified)
     assert len(visits) <= value + value // 4 + 1
     assert other is not None

@@ -429,6 +429,8 @@ async def test_a_caller_that_waits_for_its_share_is_refused_by_its_credential_an
         assert arrive_as(load, "greedy") is None
         assert load.share_refusals.value == refusals
     assert load.refusal is TooManyWaiting
+    for spelling in (b"bearer greedy", b"Bearer  greedy", b"Bearer greedy\t", b"Bearer greedy \t "):
+        assert load.arrive(spelling) is None
     assert load.in_flight == in_flight
     assert arrive_as(load, "other") is not None
 

@@ -329,6 +329,24 @@ def test_the_memory_is_bounded_and_forgets_the_least_recently_used(monkeypatch: 
         let_in(verify, second)
 
 
+def test_one_token_in_many_spellings_is_remembered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = verifier(cache_entries=2)
+    first, token = f"Bearer {signed(sub='a')}", signed(sub="b")
+    let_in(verify, first)
+    spellings = [
+        f"{scheme}{' ' * blanks}{token}{end}"
+        for scheme in ("Bearer", "bEARER")
+        for blanks in (1, 2)
+        for end in ("", " ")
+    ]
+    for header in spellings:
+        let_in(verify, header)
+    monkeypatch.setattr(jwt, "decode", _must_not_run)
+    for header in (first, *spellings):
+        assert verify.known(header) is let_in(verify, header)
+    assert verify.known(f"Basic {token}") is None
+
+
 def test_the_memory_holds_no_token() -> None:
     verify, token = verifier(), signed()
     let_in(verify, f"Bearer {token}")
