@@ -22,6 +22,9 @@ _IGNORABLE: Final = (
 _FORMAT: Final = "\ufff9-\ufffb\U00013430-\U0001343f"
 """The rest of category Cf, but the number signs of Arabic, Syriac and Kaithi, which are visible."""
 
+_BLANK: Final = "\u2800\U0001d159\U00016fe4"
+"""Symbols without a mark: a braille cell without dots, a notehead, a filler of Khitan."""
+
 _LETTERS: Final = (
     "\u0620-\u06dc\u06de-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u17dd\u1820-\u18aa\ufb50-\ufdff\ufe70-\ufefc"
 )
@@ -41,10 +44,12 @@ _NEEDED: Final = (
     f"|(?:(?<=[{_EMOJI}])|(?<=[{_EMOJI}]\ufe0f))\u200d(?=[{_EMOJI}])"
     f"|(?<=[{_EMOJI}])[\ufe0e\ufe0f]"
     "|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    "|(?<=[\u2801-\u28ff])\u2800(?=[\u2801-\u28ff])"
 )
-"""A joiner between two letters or two emoji or after a virama, and the selector that makes an emoji or a keycap."""
+"""A joiner between two letters or two emoji or after a virama, the selector that makes an emoji or a keycap, and the
+space between two words of braille."""
 
-_UNSEEN: Final = re.compile(f"(?!{_NEEDED})[{_CONTROL}{_IGNORABLE}{_FORMAT}]")
+_UNSEEN: Final = re.compile(f"(?!{_NEEDED})[{_CONTROL}{_IGNORABLE}{_FORMAT}{_BLANK}]")
 
 
 def without_unseen(text: str) -> str:

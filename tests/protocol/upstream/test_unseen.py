@@ -21,6 +21,7 @@ IGNORABLE = [
     *(*range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
 ]
 """Unicode 15.1, DerivedCoreProperties.txt, Default_Ignorable_Code_Point."""
+BLANK = "\u2800\U0001d159\U00016fe4"
 
 
 def test_every_character_that_is_shown_as_nothing_is_removed_between_letters_and_between_emoji() -> None:
@@ -33,7 +34,7 @@ def test_every_character_that_is_shown_as_nothing_is_removed_between_letters_and
 
 
 def test_no_other_character_is_removed() -> None:
-    removed = {c for c in EVERY if without_unseen(c) == ""}
+    removed = {c for c in EVERY if without_unseen(c) == ""} - set(BLANK)
     assert {unicodedata.category(c) for c in removed} <= {"Cc", "Cf", "Mn", "Lo", "Cn"}
     assert {c for c in removed if unicodedata.category(c) in {"Mn", "Lo", "Cn"}} <= {
         chr(code) for code in (*IGNORABLE, *range(0x13430, 0x13440))
@@ -82,3 +83,12 @@ def test_a_clean_text_stays_as_it_is(text: str) -> None:
 def test_every_kind_of_line_break_is_one() -> None:
     assert clean_text("a\r\nb\rc\x85d\u2028e\u2029f") == "a\nb\nc\nd\ne\nf"
     assert clean_line("a\r\nb\rc\x85d\u2028e\u2029f") == "a b c d e f"
+
+
+@pytest.mark.parametrize("blank", BLANK)
+def test_symbols_without_a_mark_are_removed(blank: str) -> None:
+    assert without_unseen(f"a{blank}b{blank * 3}⠃{blank}") == "ab⠃"
+
+
+def test_words_of_braille_stay_apart() -> None:
+    assert without_unseen("⠓⠊⠀⠽⠕⠥") == "⠓⠊⠀⠽⠕⠥"
