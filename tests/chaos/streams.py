@@ -96,6 +96,7 @@ class Stream:
         task_id: the task, once it is known.
         complete: whether the server has marked the result as complete.
         resumed: how often the client asked for more.
+        cut_after: the last message before the server ended the stream too early, if it did. The client may resume then.
     """
 
     tool: str
@@ -108,6 +109,7 @@ class Stream:
     task_id: str = ""
     complete: bool = False
     resumed: int = 0
+    cut_after: Mapping[str, Any] | None = None
 
     async def read(self) -> None:
         """Call the tool, disconnect, and fetch the rest, each time from another replica."""
@@ -135,7 +137,9 @@ class Stream:
                     self._take(message["result"], self.breaks_after - len(self.taken))
                 if len(self.taken) == self.breaks_after:
                     return
-        assert self.complete, f"the stream has ended early, after {message}"
+        if not self.complete:
+            assert self.task_id, f"the stream has ended before its task is known, after {message}"
+            self.cut_after = message
 
     async def _resume(self, url: str) -> None:
         """Ask for the segments after the last one."""
