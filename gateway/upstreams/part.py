@@ -270,7 +270,7 @@ class PartMaker:
         return None if text is None else self._relayed_uri(kind, asked, text)
 
     def _relayed_uri(self, kind: Kind, asked: Verdict, text: str | None, learn: Learn | None = None) -> Served:
-        """Return the relay for a URI or template that a client asks for. The upstream gets the text, if there is one."""
+        """Return the relay for a URI or template of a client. The upstream gets the text, if there is one."""
         sent = text or asked.uri
         exposed = self.exposed_uri(sent) if kind == "resources" else own_template(self._definition.prefix, sent)
         entry = Entry(kind, sent, exposed, {IDENTITY[kind]: exposed})

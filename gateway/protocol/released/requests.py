@@ -36,7 +36,7 @@ from gateway.protocol.versions import (
 )
 
 MAX_LISTEN_URIS: Final = 100
-"""How many resources one `subscriptions/listen` may name. Each is judged immediately, and after each change of lists."""
+"""How many resources one `subscriptions/listen` may name. Each is judged immediately, and after changes of lists."""
 
 MAX_URI_CHARS: Final = 2048
 """The longest URI in a `subscriptions/listen`. It stays in memory while the stream is open."""

@@ -437,7 +437,10 @@ async def test_a_uri_that_clients_name_again_is_judged_once_whatever_lists_come(
         judged.append(uri)
         return readings(uri)
 
-    rules = {"resources": Choice(deny=("file:///secret/*",)), "scopes": Scopes((("file:///hr/*", frozenset({"hr"})),))}
+    rules: dict[str, Any] = {
+        "resources": Choice(deny=("file:///secret/*",)),
+        "scopes": Scopes((("file:///hr/*", frozenset({"hr"})),)),
+    }
     making = Making(definition_of(scope=scope, unlisted=True, **rules))
     await making.part()
     monkeypatch.setattr("gateway.upstreams.config.definition.readings", count)
@@ -446,7 +449,9 @@ async def test_a_uri_that_clients_name_again_is_judged_once_whatever_lists_come(
         part = await making.part(resources=({"uri": f"memo://{number}", "name": "a"},))
         for uri, place in uris.items():
             found = None if part.finder is None else part.finder.find("resources", uri)
-            assert (None if found is None else set(found.scopes)) == {"secret": None, "hr": {"hr"}, "public": set()}[place]
+            assert (None if found is None else set(found.scopes)) == {"secret": None, "hr": {"hr"}, "public": set()}[
+                place
+            ]
     assert len([uri for uri in judged if not uri.startswith("memo:")]) == 5  # two for each that is served
 
 
