@@ -24,7 +24,7 @@ MAX_REMEMBERED_CHARACTERS: Final = 2_200
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rules of an upstream say about a URI or template that they let clients have.
+    """The canonical form of a URI or template that the rules of an upstream allow, and what else they say of it.
 
     Attributes:
         uri: the canonical form.

@@ -156,7 +156,7 @@ class Subscriptions:
 
 
 async def _announced(uris: Iterable[str], caller: Caller, registry: Registry) -> dict[str, _Resource]:
-    """Return the resources that a caller may hear of, by the URI in the request. Other work gets its turn meanwhile."""
+    """Return the resources whose changes a caller may learn of, by the client's URI. Other work gets its turn meanwhile."""
     announced: dict[str, _Resource] = {}
     for number, uri in enumerate(uris, start=1):
         found = registry.find_resource(uri)
@@ -183,7 +183,7 @@ def _honoured(
 
 
 class _Opened:
-    """What a stream was opened with. Its resources are looked up once in each registry."""
+    """The filter of an open stream with its resources and tasks. The resources are looked up once in each registry."""
 
     def __init__(
         self,
