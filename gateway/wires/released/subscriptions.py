@@ -156,7 +156,10 @@ class Subscriptions:
 
 
 async def _announced(uris: Iterable[str], caller: Caller, registry: Registry) -> dict[str, _Resource]:
-    """Return the resources whose changes a caller may learn of, by the client's URI. Other work gets its turn meanwhile."""
+    """Return the resources whose changes a caller may learn of, by the client's URI.
+
+    Other work gets its turn meanwhile.
+    """
     announced: dict[str, _Resource] = {}
     for number, uri in enumerate(uris, start=1):
         found = registry.find_resource(uri)
