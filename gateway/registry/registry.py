@@ -189,7 +189,11 @@ class Registry:
 
     def part_of(self, served: Served) -> Part | None:
         """Return the part that serves a relay now; None for a local function, or if the upstream has gone."""
-        return self._by_name.get(served.upstream)
+        return self.part_named(served.upstream)
+
+    def part_named(self, name: str) -> Part | None:
+        """Return the part of the upstream with this name; None for the local part, or if there is no such upstream."""
+        return self._by_name.get(name)
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool with this name: one that is listed, or one that only its upstream knows."""
@@ -293,11 +297,6 @@ class Registry:
             return None, None, own
         exact = self.templates.get(own) if kind == "templates" else self.resources.get(own)
         return exact, share.part.finder, own
-
-    def own_uri(self, uri: str) -> str:
-        """Return a URI as changes of its resource are announced: clients may spell it in another way."""
-        found = self.find_resource(uri)
-        return uri if found is None or found[0].template is not None else found[0].uri
 
     def _owner(self, uri: str) -> tuple[Share | None, str]:
         """Return what is served of the part to which the prefix of a URI belongs, and the URI as that part spells it.

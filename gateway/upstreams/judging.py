@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
 from gateway.ensured import ensured
 from gateway.errors import InsufficientScope
 from gateway.protocol.upstream.names import may_be_changed, upstream_name
@@ -9,7 +13,54 @@ from gateway.protocol.upstream.uris import upstream_uri
 from gateway.registry.parts import Kind
 from gateway.registry.relayed import Requester
 from gateway.upstreams.config.definition import Definition
-from gateway.upstreams.known import URI_KINDS, judged_of
+from gateway.upstreams.known import URI_KINDS, canonical_asked, judged_of
+
+MAX_VERDICTS: Final = 2_048
+"""How many URIs of clients a process remembers with what the rules of their upstreams say."""
+
+MAX_REMEMBERED_CHARACTERS: Final = 2_200
+"""The longest URI that is remembered: one of a `subscriptions/listen`, and a prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The canonical form of a URI or template that the rules of an upstream allow, and what else they say of it.
+
+    Attributes:
+        uri: the canonical form.
+        scopes: what callers need.
+        is_plain: whether it may be read without being listed, see `Definition.serves_made`.
+    """
+
+    uri: str
+    scopes: frozenset[str]
+    is_plain: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """Judges URIs and templates of clients by the rules of one upstream.
+
+    No list has a part in that, so that a verdict holds as long as the definition does. To judge a long URI takes
+    milliseconds, and clients name the same ones again and again.
+    """
+
+    definition: Definition
+
+    def of(self, kind: Kind, exposed: str) -> Verdict | None:
+        """Return what the rules say of an exposed URI or template; None if it may not be served."""
+        judge = _verdict if len(exposed) <= MAX_REMEMBERED_CHARACTERS else _verdict.__wrapped__
+        return judge(self, kind, exposed)
+
+
+@lru_cache(maxsize=MAX_VERDICTS)
+def _verdict(judge: Judge, kind: Kind, exposed: str) -> Verdict | None:
+    definition = judge.definition
+    own = upstream_uri(definition.prefix, exposed)
+    uri = None if own is None else canonical_asked(kind, own)
+    if uri is None or not serves(definition, kind, uri):
+        return None
+    return Verdict(uri, definition.scopes_of_resource(uri), kind == "resources" and definition.serves_made(uri))
 
 
 def serves(definition: Definition, kind: Kind, judged: str | None) -> bool:

@@ -27,8 +27,8 @@ from gateway.upstreams.config.definition import Definition, TaskMode
 from gateway.upstreams.config.pins import PINNED_KINDS
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.judging import may_be_served, serves
-from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, canonical_asked, judged_of
+from gateway.upstreams.judging import Judge, Verdict, may_be_served, serves
+from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
 from gateway.upstreams.lists.readings import Readings
@@ -101,6 +101,7 @@ class PartMaker:
         readings: Readings,
     ) -> None:
         self._definition = definition
+        self._judge = Judge(definition)
         self._client = client
         self._relay = relay
         self._telemetry = telemetry
@@ -233,8 +234,10 @@ class PartMaker:
     def _by_name(self, kind: Kind, name: str, learn: Learn | None = None) -> Served | None:
         """Return a relay that no list of a caller shapes. A list only says which name of the upstream is meant."""
         if kind in URI_KINDS:
-            uri = self._judged_uri(kind, name)
-            return None if uri is None else self._relayed_uri(kind, uri, self._sent(kind, uri, self._known), learn)
+            asked = self._judge.of(kind, name)
+            if asked is None:
+                return None
+            return self._relayed_uri(kind, asked, self._sent(kind, asked, self._known), learn)
         known = self._known.get(kind, name)
         own = upstream_name(self._definition.prefix, name) if known is None else known.own
         # What a changed name stands for is judged where it is known: in a task by the relay itself.
@@ -248,62 +251,58 @@ class PartMaker:
         if own is None or (is_judged and not self._serves(kind, own)):
             return None
         entry = Entry(kind, own, exposed, {IDENTITY[kind]: exposed})
-        return self._relayed(entry, own, listed=False, learn=learn)
+        return self._relayed(entry, self._definition.scopes.of(own), listed=False, learn=learn)
 
     def _by_uri(self, kind: Kind, exposed: str, known: Lookup) -> Served | None:
         """Return the relay for a URI or template that no list has as it is written.
 
         Its canonical form is judged and sent. If the upstream lists it in another form, the listed text is sent.
         """
-        uri = self._judged_uri(kind, exposed)
-        if uri is None:
+        asked = self._judge.of(kind, exposed)
+        if asked is None:
             return None
-        listed = known.like(kind, uri)
+        listed = known.like(kind, asked.uri)
         if listed is not None:
             return listed.served
-        text = self._sent(kind, uri, known)
+        text = self._sent(kind, asked, known)
         if self._is_pending:
-            return self._relayed_uri(kind, uri, text, functools.partial(self._learn_uri, uri))
-        return None if text is None else self._relayed_uri(kind, uri, text)
+            return self._relayed_uri(kind, asked, text, functools.partial(self._learn_uri, asked))
+        return None if text is None else self._relayed_uri(kind, asked, text)
 
-    def _judged_uri(self, kind: Kind, exposed: str) -> str | None:
-        """Return the canonical form of a URI or template that a client asks for; None if it may not be served."""
-        own = self.upstream_uri(exposed)
-        uri = None if own is None else canonical_asked(kind, own)
-        return uri if uri is not None and self._serves(kind, uri) else None
-
-    def _relayed_uri(self, kind: Kind, uri: str, text: str | None, learn: Learn | None = None) -> Served:
-        """Return the relay for a URI or template in canonical form. The upstream gets the text, if there is one."""
-        sent = text or uri
+    def _relayed_uri(self, kind: Kind, asked: Verdict, text: str | None, learn: Learn | None = None) -> Served:
+        """Return the relay for a URI or template of a client. The upstream gets the text, if there is one."""
+        sent = text or asked.uri
         exposed = self.exposed_uri(sent) if kind == "resources" else own_template(self._definition.prefix, sent)
-        return self._relayed(Entry(kind, sent, exposed, {IDENTITY[kind]: exposed}), uri, listed=False, learn=learn)
+        entry = Entry(kind, sent, exposed, {IDENTITY[kind]: exposed})
+        return self._relayed(entry, asked.scopes, listed=False, learn=learn)
 
     @property
     def _is_pending(self) -> bool:
         """Whether the lists, which are the same for all callers, have never been read."""
         return self._lists is None and self._ready is not None
 
-    def _sent(self, kind: Kind, uri: str, known: Lookup) -> str | None:
-        """Return the text to send for a URI or template in canonical form; None if it would have to be listed."""
+    def _sent(self, kind: Kind, asked: Verdict, known: Lookup) -> str | None:
+        """Return the text to send for a URI or template; None if it would have to be listed."""
+        uri = asked.uri
         listed = known.like(kind, uri)
         if listed is not None:
             return listed.own
-        if kind == "resources" and not self._definition.serves_made(uri):
+        if kind == "resources" and not asked.is_plain:
             return None
         made = known.made(uri) if kind == "resources" else None
         return uri if made is None and self._definition.serves_unlisted else made
 
-    async def _learn_uri(self, uri: str, _requester: Requester) -> str:
-        """Return how the upstream writes a URI in canonical form, whose lists have not been read yet.
+    async def _learn_uri(self, asked: Verdict, _requester: Requester) -> str:
+        """Return how the upstream writes a URI whose lists have not been read yet.
 
         Raises:
             ResourceNotFound: the upstream does not list it, and only listed resources are served.
             UpstreamFailure: the lists cannot be read.
         """
         await self._read_first()
-        text = self._sent("resources", uri, self._known)
+        text = self._sent("resources", asked, self._known)
         if text is None:
-            raise ResourceNotFound(self.exposed_uri(uri))
+            raise ResourceNotFound(self.exposed_uri(asked.uri))
         return text
 
     async def _read_first(self) -> None:
@@ -404,11 +403,11 @@ class PartMaker:
         listed = known.get("templates", target) or known.get("resources", target)
         if listed is not None:
             return listed.own
-        uri = self._judged_uri(kind, target)
-        if uri is None:
+        asked = self._judge.of(kind, target)
+        if asked is None:
             return None
         await self._read_first()
-        return self._sent(kind, uri, await self._known_to(kind, requester))
+        return self._sent(kind, asked, await self._known_to(kind, requester))
 
     def _serves(self, kind: Kind, own: str | None) -> bool:
         """Return whether an entry may be served, by the upstream's own name, or by the canonical form of a URI."""
@@ -449,17 +448,17 @@ class PartMaker:
             found.left_out.append(f"{entry.own!r} has the same name as another one")
             return
         if earlier is None:
-            served = self._relayed(entry, judged, listed=True)
+            is_uri = kind in URI_KINDS
+            scopes = definition.scopes_of_resource(judged) if is_uri else definition.scopes.of(entry.own)
+            served = self._relayed(entry, scopes, listed=True)
             earlier = Known(raw, entry.own, judged, template, served)
         known.add(kind, entry.exposed, earlier, size=size)
         found.served[entry.exposed] = earlier.served
 
-    def _relayed(self, entry: Entry, judged: str | None, *, listed: bool, learn: Learn | None = None) -> Served:
-        """Return the relay of an entry, whose rules are those of its own name, or of a URI's canonical form."""
+    def _relayed(self, entry: Entry, scopes: frozenset[str], *, listed: bool, learn: Learn | None = None) -> Served:
+        """Return the relay of an entry for callers who have these scopes."""
         definition, own = self._definition, entry.own
         relay = self._relay.of(entry, learn)
-        is_uri = entry.kind in URI_KINDS
-        scopes = definition.scopes_of_resource(judged) if is_uri else definition.scopes.of(own)
         if entry.kind == "tools":
             rule = definition.task.of(own)
             return RelayedTool(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
-from gateway.registry.parts import Watcher
+from gateway.registry.parts import Part, Watcher
 from gateway.registry.registry import Registry
 
 
@@ -29,12 +29,15 @@ class Watches:
                 self._follow(uri, self._watcher_of(uri))
 
     @contextlib.contextmanager
-    def listening(self, uris: Collection[str]) -> Iterator[None]:
-        """Count one listener of each of these resources while the context is open."""
-        for uri in uris:
+    def listening(self, uris: Mapping[str, str]) -> Iterator[None]:
+        """Count one listener of each of these resources while the context is open.
+
+        Their changes are announced; the values name the parts that serve them, so that they are not looked up again.
+        """
+        for uri, name in uris.items():
             self._listeners[uri] += 1
             if self._listeners[uri] == 1:
-                self._follow(uri, self._watcher_of(uri))
+                self._follow(uri, _watcher(self._registry.part_named(name)))
         try:
             yield
         finally:
@@ -60,8 +63,11 @@ class Watches:
         found = self._registry.find_resource(uri)
         if found is None or not found[0].announces_changes:
             return None
-        part = self._registry.part_of(found[0])
-        return None if part is None else part.watcher
+        return _watcher(self._registry.part_of(found[0]))
+
+
+def _watcher(part: Part | None) -> Watcher | None:
+    return None if part is None else part.watcher
 
 
 def _watchers(registry: Registry) -> dict[str, int]:

@@ -14,6 +14,7 @@ from gateway import prompt, resource, tool
 from gateway.errors import CannotContinue, GatewayError, RpcError
 from gateway.process.app import GatewayApp
 from gateway.protocol.headers import Headers
+from gateway.protocol.released.requests import MAX_LISTEN_URIS
 from gateway.protocol.requests import McpRequest
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.registry.parts import Part
@@ -365,6 +366,46 @@ async def test_a_resource_that_announces_nothing_or_needs_other_scopes_is_not_fo
     assert acknowledged["params"]["notifications"].get("resourceSubscriptions", []) == []
     await messages.aclose()
     assert watched.calls == 0
+
+
+async def test_a_stream_looks_each_resource_up_once_when_it_opens_and_once_after_a_change() -> None:
+    finder = Unlisted("one", announces_changes=True)
+    one = part("one", finder=finder, watcher=Watched())
+    app = app_with(one, part("two", "a"))
+    uris = [f"one+docs://{number}" for number in range(9)]
+    async with listening(app, resourceSubscriptions=uris) as stream:
+        reading = announced(stream)
+        await settled()
+        assert finder.asked == [("resources", uri) for uri in uris]
+        app._services.wires._authorities.review()
+        assert len(finder.asked) == len(uris)
+        app._services.wires.arrange([one, part("two", "ab")])
+        app._services.wires._authorities.review()
+        assert finder.asked == [("resources", uri) for uri in [*uris, *uris]]
+        app._services.changes.announce_here(uris[3])
+        assert (await reading)["params"]["uri"] == uris[3]
+
+
+async def test_a_stream_ends_when_a_new_list_asks_for_other_scopes() -> None:
+    app = app_with(part("one", finder=Unlisted("one", announces_changes=True)))
+    async with listening(app, resourceSubscriptions=[ONE]) as stream:
+        reading = announced(stream)
+        await settled()
+        app._services.wires.arrange([part("one", finder=Unlisted("one", announces_changes=True, scopes=["secret"]))])
+        assert (await reading)["result"]["resultType"] == "complete"
+
+
+async def test_other_work_gets_its_turn_while_a_stream_looks_its_resources_up() -> None:
+    app = app_with(part("one", finder=Unlisted("one", announces_changes=True)))
+    wanted = {"resourceSubscriptions": [f"one+docs://{number}" for number in range(MAX_LISTEN_URIS)]}
+    received = McpRequest("sub", "subscriptions/listen", {"notifications": wanted}, {}, {}, None, None)
+    listen = app._services.wires.dispatcher._released._handlers["subscriptions/listen"]
+    opening = asyncio.ensure_future(listen(Incoming(received, Headers(()), caller("ada"), NO_CLIENT)))
+    turns = 0
+    while not opening.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > MAX_LISTEN_URIS // 20
 
 
 async def test_a_changed_list_of_an_upstream_is_announced_once_and_here_only() -> None:

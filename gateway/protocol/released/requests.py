@@ -35,11 +35,14 @@ from gateway.protocol.versions import (
     SUPPORTED_VERSIONS,
 )
 
-MAX_LISTEN_URIS: Final = 1000
-"""How many resources one `subscriptions/listen` may name. Each change is compared with all of them."""
+MAX_LISTEN_URIS: Final = 100
+"""How many resources one `subscriptions/listen` may name. Each is judged immediately, and after changes of lists."""
 
 MAX_URI_CHARS: Final = 2048
 """The longest URI in a `subscriptions/listen`. It stays in memory while the stream is open."""
+
+MAX_LISTEN_URI_CHARS: Final = 64 * 2**10
+"""How many characters the URIs in one `subscriptions/listen` may have together."""
 
 MAX_LISTEN_TASKS: Final = 1000
 """How many tasks one `subscriptions/listen` may name. Each is read immediately, and again every few seconds."""
@@ -49,6 +52,7 @@ _METHOD_BYTES: Final = {name: name.encode() for name, method in METHODS.items() 
 _ANOTHER: Final = object()
 _META: Final = "params._meta"
 _FILTER: Final = "params.notifications"
+_RESOURCES: Final = "resourceSubscriptions"
 _LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
 
 
@@ -108,11 +112,14 @@ def read_listen(params: Mapping[str, Any]) -> ListenFilter:
         InvalidParams: a field is missing or of the wrong type, or has too many or too long entries.
     """
     asked = require_object(params, "notifications")
+    uris = read_names(asked, _RESOURCES, _FILTER, max_entries=MAX_LISTEN_URIS, max_chars=MAX_URI_CHARS)
+    if sum(map(len, uris)) > MAX_LISTEN_URI_CHARS:
+        raise InvalidParams(f"{_FILTER}.{_RESOURCES} must not have more than {MAX_LISTEN_URI_CHARS} characters in all")
     return ListenFilter(
         read_flag(asked, "toolsListChanged", _FILTER),
         read_flag(asked, "promptsListChanged", _FILTER),
         read_flag(asked, "resourcesListChanged", _FILTER),
-        read_names(asked, "resourceSubscriptions", _FILTER, max_entries=MAX_LISTEN_URIS, max_chars=MAX_URI_CHARS),
+        uris,
         read_names(asked, "taskIds", _FILTER, max_entries=MAX_LISTEN_TASKS, max_chars=MAX_TASK_ID_CHARS),
     )
 

@@ -7,6 +7,7 @@ browsers and pydantic use: none of them would change it. A URI that cannot be br
 - control characters, blanks, backslashes and all other characters that a URI cannot have. WHATWG's parser drops or
   replaces some of them. Only letters beyond ASCII are percent-encoded instead;
 - percent encodings of control characters, and of bytes that are not UTF-8;
+- characters that stand for so many others that what a server reads is longer than a URI may be;
 - hosts, ports and paths that readers resolve to different things.
 """
 
@@ -18,11 +19,12 @@ from typing import Final
 from urllib.parse import quote, unquote_to_bytes, uses_netloc
 
 from gateway.protocol.uris.authority import DEFAULT_PORTS, NotCanonical, canonical_authority
+from gateway.protocol.uris.readings import outgrows
 
 __all__ = ["MAX_URI_CHARACTERS", "NotCanonical", "canonical", "canonical_listed", "problem_of", "with_normal_encodings"]
 
 MAX_URI_CHARACTERS: Final = 8192
-"""How many characters a URI may have, as a client sends it and in its canonical form."""
+"""How many characters a URI may have, as a client sends it, in its canonical form, and as servers may read it."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 _BLANK: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f]")
@@ -45,6 +47,8 @@ def canonical(text: str) -> str:
     """Return the canonical form of a URI, or raise `NotCanonical`. Without a scheme, a printable text stays as is."""
     if len(text) > MAX_URI_CHARACTERS:
         raise NotCanonical(f"has {len(text)} characters; the limit is {MAX_URI_CHARACTERS}")
+    if outgrows(text, MAX_URI_CHARACTERS):
+        raise NotCanonical(f"stands for more than {MAX_URI_CHARACTERS} characters")
     if _SCHEME.match(text) is None:
         return _printable(text)
     scheme, _, rest = _encoded(text).partition(":")

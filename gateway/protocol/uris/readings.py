@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from gateway.protocol.uris.authority import DEFAULT_PORTS
 
-__all__ = ["WILDCARDS", "inner_readings", "is_ambiguous", "readings", "reduced_glob"]
+__all__ = ["WILDCARDS", "inner_readings", "is_ambiguous", "outgrows", "readings", "reduced_glob"]
 
 _MAX_ENCODINGS: Final = 3
 """How often a text may be percent-encoded. Some servers decode more than once."""
@@ -95,6 +95,17 @@ def is_ambiguous(uri: str) -> bool:
         return True
     segments = [unicodedata.normalize("NFKC", unquote(segment)) for segment in path.split("/")]
     return any(_AMBIGUOUS.search(segment) or segment.strip() in _DOTS for segment in segments)
+
+
+def outgrows(uri: str, characters: int) -> bool:
+    """Return whether a server may read more than this number of characters in a URI: one can stand for eighteen."""
+    for _ in range(_MAX_ENCODINGS + 1):
+        if not uri.isascii() and len(unicodedata.normalize("NFKC", uri)) > characters:
+            return True
+        if "%" not in uri:
+            return False
+        uri = unquote(uri)
+    return False
 
 
 def _levels(text: str) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from gateway.calls.authority import Authorities, Needs
+from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub, Subscription
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.calls.task_follower import pumping, timeless
@@ -26,6 +27,9 @@ from gateway.wires.released.tasks import require_tasks
 from gateway.wires.replies import Listening, Reply
 from gateway.wires.watches import Watches
 
+URIS_AT_ONCE: Final = 2
+"""After how many URIs of a request other work gets its turn. To judge a long one takes a few milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class _List:
@@ -40,6 +44,21 @@ class _Uri:
 @dataclass(frozen=True, slots=True)
 class _Task:
     task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """A resource of a stream.
+
+    Attributes:
+        uri: as its changes are announced: clients may spell it in another way.
+        upstream: the part that serves it.
+        scopes: what callers needed when the stream opened.
+    """
+
+    uri: str
+    upstream: str
+    scopes: frozenset[str]
 
 
 _Telling: TypeAlias = _List | _Uri | _Task
@@ -83,19 +102,18 @@ class Subscriptions:
         tasks: tuple[TaskView, ...] = ()
         if wanted.task_ids and self._tasks is not None:
             tasks = await self._tasks.own(wanted.task_ids, caller, registry)
-        honoured = _honoured(wanted, caller, registry, tasks)
-        messages = self._messages(request.id, honoured, caller, lambda now: _scopes_of(honoured, tasks, now))
-        return Listening(messages, request.id)
+        resources = await _announced(wanted.uris, caller, registry)
+        honoured = _honoured(wanted, registry, resources, tasks)
+        opened = _Opened(honoured, resources, tasks, registry)
+        return Listening(self._messages(request.id, opened, caller), request.id)
 
-    async def _messages(
-        self, request_id: RequestId, honoured: ListenFilter, caller: Caller, needs: Needs
-    ) -> AsyncIterator[bytes]:
-        topics = _topics(honoured, self._methods.registry)
+    async def _messages(self, request_id: RequestId, opened: _Opened, caller: Caller) -> AsyncIterator[bytes]:
+        topics = opened.topics()
         subscription = self._changes.subscribe(topics)
         told: dict[str, Any] = {}
         try:
-            yield notifications.acknowledged(request_id, honoured)
-            async with self._watching(honoured, caller, needs, subscription):
+            yield notifications.acknowledged(request_id, opened.honoured)
+            async with self._watching(opened, caller, subscription):
                 while (topic := await subscription.next()) is not None:
                     match topics[topic]:
                         case _List(name):
@@ -104,23 +122,21 @@ class Subscriptions:
                             yield notifications.resource_updated(uri, request_id)
                         case _Task(task_id):
                             view = await self._news_of(task_id, caller, told)
-                            if view is not None and self._authorities.hold(caller, needs):
+                            if view is not None and self._authorities.hold(caller, opened.needs):
                                 yield notifications.task_changed(request_id, detailed_task(view), task_meta(view))
             yield result_response(request_id, self._results.listen_closed(request_id))
         finally:
             self._changes.unsubscribe(subscription)
 
     @contextlib.asynccontextmanager
-    async def _watching(
-        self, honoured: ListenFilter, caller: Caller, needs: Needs, subscription: Subscription
-    ) -> AsyncIterator[None]:
+    async def _watching(self, opened: _Opened, caller: Caller, subscription: Subscription) -> AsyncIterator[None]:
         """Pass the store's hints to the subscription while the context is open. End it when the authority ends."""
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(self._authorities.watching(caller, needs, subscription.cut))
-            own_uri = self._methods.registry.own_uri
-            stack.enter_context(self._watches.listening([own_uri(uri) for uri in honoured.uris]))
-            if honoured.task_ids and self._tasks is not None:
-                await stack.enter_async_context(pumping(self._tasks, honoured.task_ids, caller, subscription, _Task))
+            stack.enter_context(self._authorities.watching(caller, opened.needs, subscription.cut))
+            stack.enter_context(self._watches.listening(opened.upstreams()))
+            task_ids = opened.honoured.task_ids
+            if task_ids and self._tasks is not None:
+                await stack.enter_async_context(pumping(self._tasks, task_ids, caller, subscription, _Task))
             yield
 
     async def _news_of(self, task_id: str, caller: Caller, told: dict[str, Any]) -> TaskView | None:
@@ -139,37 +155,78 @@ class Subscriptions:
         return view
 
 
-def _honoured(wanted: ListenFilter, caller: Caller, registry: Registry, tasks: Sequence[TaskView]) -> ListenFilter:
-    """Return the part of a filter that is served to this caller, who may access these tasks."""
+async def _announced(uris: Iterable[str], caller: Caller, registry: Registry) -> dict[str, _Resource]:
+    """Return the resources whose changes a caller may learn of, by the client's URI.
 
-    def is_announced(uri: str) -> bool:
+    Other work gets its turn meanwhile.
+    """
+    announced: dict[str, _Resource] = {}
+    for number, uri in enumerate(uris, start=1):
         found = registry.find_resource(uri)
-        return found is not None and found[0].announces_changes and caller.grants(found[0].scopes)
+        resource = None if found is None else found[0]
+        if resource is not None and resource.announces_changes and caller.grants(resource.scopes):
+            own = uri if resource.template is not None else resource.uri
+            announced[uri] = _Resource(own, resource.upstream, resource.scopes)
+        if number % URIS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return announced
 
+
+def _honoured(
+    wanted: ListenFilter, registry: Registry, resources: Mapping[str, _Resource], tasks: Sequence[TaskView]
+) -> ListenFilter:
+    """Return the part of a filter that is served to a caller who may access these resources and tasks."""
     return ListenFilter(
         tools=wanted.tools,
         prompts=wanted.prompts and registry.offers("prompts"),
         resources=wanted.resources and registry.offers("resources"),
-        uris=tuple(uri for uri in wanted.uris if is_announced(uri)),
+        uris=tuple(resources),
         task_ids=tuple(task.task_id for task in tasks),
     )
 
 
-def _scopes_of(honoured: ListenFilter, tasks: Sequence[TaskView], registry: Registry) -> frozenset[str]:
-    """Return the scopes that a stream requires with this registry."""
-    found = (registry.find_resource(uri) for uri in honoured.uris)
-    resources = (entry[0].scopes for entry in found if entry is not None)
-    return frozenset().union(*resources, *(scopes_of(task, registry) for task in tasks))
+class _Opened:
+    """The filter of an open stream with its resources and tasks. The resources are looked up once in each registry."""
+
+    def __init__(
+        self,
+        honoured: ListenFilter,
+        resources: Mapping[str, _Resource],
+        tasks: Sequence[TaskView],
+        registry: Registry,
+    ) -> None:
+        self.honoured = honoured
+        self._resources = resources
+        self._tasks = tasks
+        self._registry = registry
+        self._scopes = _union(each.scopes for each in resources.values())
+
+    def needs(self, registry: Registry) -> frozenset[str]:
+        """Return the scopes that the stream requires with this registry."""
+        if registry is not self._registry:
+            found = map(registry.find_resource, self._resources)
+            self._scopes = _union(entry[0].scopes for entry in found if entry is not None)
+            self._registry = registry
+        return self._scopes.union(*(scopes_of(task, registry) for task in self._tasks))
+
+    def upstreams(self) -> dict[str, str]:
+        """Return which part serves each resource, by the URI with which its changes are announced."""
+        return {each.uri: each.upstream for each in self._resources.values()}
+
+    def topics(self) -> dict[Hashable, _Telling]:
+        """Return what to report by topic. A topic is the name of a list, the URI of a resource, or a task.
+
+        A client gets each URI as it wrote it, which for an upstream's may not be the way in which changes are
+        announced.
+        """
+        honoured = self.honoured
+        topics: dict[Hashable, _Telling] = {each.uri: _Uri(uri) for uri, each in self._resources.items()}
+        names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
+        wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}
+        topics.update({name: _List(name) for name in names if wanted[name]})
+        topics.update({_Task(task_id): _Task(task_id) for task_id in honoured.task_ids})
+        return topics
 
 
-def _topics(honoured: ListenFilter, registry: Registry) -> dict[Hashable, _Telling]:
-    """Return what to report by topic. A topic is the name of a list, the URI of a resource, or a task.
-
-    A client gets each URI as it wrote it, which for an upstream's may not be the way in which changes are announced.
-    """
-    topics: dict[Hashable, _Telling] = {registry.own_uri(uri): _Uri(uri) for uri in honoured.uris}
-    names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
-    wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}
-    topics.update({name: _List(name) for name in names if wanted[name]})
-    topics.update({_Task(task_id): _Task(task_id) for task_id in honoured.task_ids})
-    return topics
+def _union(scopes: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*scopes)

@@ -18,6 +18,7 @@ from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Request
 from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.released.requests import (
+    MAX_LISTEN_URI_CHARS,
     MAX_LISTEN_URIS,
     MAX_URI_CHARS,
     ListenFilter,
@@ -371,10 +372,18 @@ def test_the_filter_names_only_so_many_uris_of_so_many_characters() -> None:
     longest = "x" * MAX_URI_CHARS
     assert read_listen({"notifications": {"resourceSubscriptions": many}}).uris == tuple(many)
     assert read_listen({"notifications": {"resourceSubscriptions": [longest]}}).uris == (longest,)
-    with pytest.raises(InvalidParams, match=r"must not have more than 1000 entries"):
+    with pytest.raises(InvalidParams, match=r"must not have more than 100 entries"):
         read_listen({"notifications": {"resourceSubscriptions": [*many, "test://0"]}})
     with pytest.raises(InvalidParams, match=r"resourceSubscriptions\[0\] must not be longer than 2048 characters"):
         read_listen({"notifications": {"resourceSubscriptions": [longest + "x"]}})
+
+
+def test_the_uris_of_a_filter_have_only_so_many_characters_together() -> None:
+    each = MAX_LISTEN_URI_CHARS // 64
+    most = [f"{index:02}".ljust(each, "x") for index in range(64)]
+    assert read_listen({"notifications": {"resourceSubscriptions": most}}).uris == tuple(most)
+    with pytest.raises(InvalidParams, match=r"resourceSubscriptions must not have more than 65536 characters in all"):
+        read_listen({"notifications": {"resourceSubscriptions": [*most, "x"]}})
 
 
 # --- hostile input -----------------------------------------------------------------------------------

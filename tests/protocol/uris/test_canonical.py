@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given
@@ -194,6 +195,19 @@ def test_a_text_that_is_too_long_is_refused_before_anything_else() -> None:
     assert canonical(longest) == longest
     for text in (f"{longest}a", f"http://h/{'%61' * 4000}", "a" * (MAX_URI_CHARACTERS + 1)):
         assert problem_of(text) == f"has {len(text)} characters; the limit is 8192"
+
+
+@pytest.mark.parametrize("decodings", [1, 2])
+@pytest.mark.parametrize("start", ["file:///", "file:///a?", "a text "])
+def test_a_uri_that_stands_for_more_characters_than_one_may_have_is_refused(decodings: int, start: str) -> None:
+    letter = "\ufdfa"  # its compatibility form (NFKC) has eighteen characters
+    encoded = letter
+    for _ in range(decodings):
+        encoded = quote(encoded, safe="")
+    most = (MAX_URI_CHARACTERS - len(start)) // 18
+    assert canonical(start + encoded * most)
+    assert problem_of(start + encoded * (most + 1)) == "stands for more than 8192 characters"
+    assert canonical_listed(start + encoded * (most + 1)) is None
     assert "when it is encoded" in str(problem_of(f"notes:{'é' * 4000}"))
 
 

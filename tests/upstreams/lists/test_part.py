@@ -15,6 +15,7 @@ import pytest
 from gateway.errors import InternalError, RpcError
 from gateway.protocol.upstream.entries import encode_listed, served_bytes
 from gateway.protocol.upstream.names import exposed_name
+from gateway.protocol.uris.readings import readings
 from gateway.registry.parts import Part
 from gateway.registry.relayed import RelayedResource, RelayedTool, Requester
 from gateway.upstreams.breaker import Breaker
@@ -24,6 +25,7 @@ from gateway.upstreams.config.pins import Pinned, ToPin, entry_digest, read_lock
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.judging import MAX_REMEMBERED_CHARACTERS, _verdict
 from gateway.upstreams.lists.listing import Discovered, Listed
 from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.part import MEMORY_AT_ONCE, PartMaker
@@ -423,3 +425,41 @@ async def test_a_call_of_a_name_that_the_caller_does_not_have_is_for_the_upstrea
     assert isinstance(found, RelayedTool)
     await Call(found, {}).result()
     assert making.upstream.params[-1]["name"] == "other"
+
+
+@pytest.mark.parametrize("scope", ["shared", "caller"])
+async def test_a_uri_that_clients_name_again_is_judged_once_whatever_lists_come(
+    scope: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+
+    def count(uri: str) -> tuple[str, ...]:
+        judged.append(uri)
+        return readings(uri)
+
+    rules: dict[str, Any] = {
+        "resources": Choice(deny=("file:///secret/*",)),
+        "scopes": Scopes((("file:///hr/*", frozenset({"hr"})),)),
+    }
+    making = Making(definition_of(scope=scope, unlisted=True, **rules))
+    await making.part()
+    monkeypatch.setattr("gateway.upstreams.config.definition.readings", count)
+    uris = {f"bugs+file:///{place}/{scope}": place for place in ("secret", "hr", "public")}
+    for number in range(3):
+        part = await making.part(resources=({"uri": f"memo://{number}", "name": "a"},))
+        for uri, place in uris.items():
+            found = None if part.finder is None else part.finder.find("resources", uri)
+            assert (None if found is None else set(found.scopes)) == {"secret": None, "hr": {"hr"}, "public": set()}[
+                place
+            ]
+    assert len([uri for uri in judged if not uri.startswith("memo:")]) == 5  # two for each that is served
+
+
+async def test_long_uris_are_judged_but_not_kept() -> None:
+    making = Making(definition_of(unlisted=True, resources=Choice(deny=("file:///secret/*",))))
+    part = await making.part()
+    before = _verdict.cache_info().currsize
+    for place, is_served in (("public", True), ("secret", False)):
+        found = part.finder and part.finder.find("resources", f"bugs+file:///{place}/{'a' * MAX_REMEMBERED_CHARACTERS}")
+        assert (found is not None) is is_served
+    assert _verdict.cache_info().currsize == before
