@@ -60,6 +60,12 @@ MAX_ERROR_BYTES: Final = 256 * 1024
 STREAM_FACTOR: Final = 64
 """How many times the largest answer the notices of one request may take in all."""
 
+MAX_NOTICES: Final = 10_000
+"""How many notices one request may get."""
+PORTION_BYTES: Final = 8 * 1024
+PORTION_EVENTS: Final = 64
+"""How much of an event stream is read before other work gets its turn: bytes, and events however short."""
+
 LISTEN_SECONDS: Final = 3600.0
 """How long a stream of changes lasts before it must be opened again."""
 LISTEN_IDLE_SECONDS: Final = 300.0
@@ -68,6 +74,9 @@ MAX_CHANGE_BYTES: Final = 64 * 1024
 """The largest event on a stream of changes."""
 ACKNOWLEDGED_SECONDS: Final = 10.0
 """How long a stream of changes may take to open."""
+CHANGE_BYTES_PER_SECOND: Final = 64 * 1024
+CHANGE_BYTES_AT_ONCE: Final = 4 * CHANGE_BYTES_PER_SECOND
+"""How much a stream of changes may send: on average, and more than that for a moment. Comments count too."""
 
 _ACTING: Final = "tools/call"
 """The method whose requests may have effects. All others only read, so they can be sent again."""
@@ -238,7 +247,7 @@ class StatelessClient:
                         raise self._failure(
                             Reason.MALFORMED, "the answer to subscriptions/listen is not an event stream"
                         )
-                    messages = self._messages(_until_silent(response), job, limit=None)
+                    messages = self._messages(self._kept(response), job, limit=None)
                     stack.push_async_callback(messages.aclose)
                     await self._acknowledged(messages)
             except TimeoutError:
@@ -362,9 +371,13 @@ class StatelessClient:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         pieces = response.chunks()
         messages = self._messages(pieces, job, limit=STREAM_FACTOR * job.max_bytes)
+        notices = 0
         async with contextlib.aclosing(messages):
             async for message in messages:
                 if isinstance(message, Notice):
+                    notices += 1
+                    if notices > MAX_NOTICES:
+                        raise self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices")
                     self._notify(message, job)
                 else:
                     answer = self._answer(message)
@@ -388,15 +401,19 @@ class StatelessClient:
         self, pieces: AsyncIterator[bytes], job: _Job, *, limit: int | None
     ) -> AsyncGenerator[Message, None]:
         """Yield the messages of an event stream, of which at most `limit` bytes are read."""
-        events = EventStream(job.max_bytes)
+        events, portions = EventStream(job.max_bytes), _Portions()
         received = 0
         try:
             async for piece in pieces:
                 received += len(piece)
                 if limit is not None and received > limit:
                     raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
-                for event in events.feed(piece):
-                    yield self._message(event, job)
+                for start in range(0, len(piece), PORTION_BYTES):
+                    portion = piece[start : start + PORTION_BYTES]
+                    for event in events.feed(portion):
+                        yield self._message(event, job)
+                        await portions.read(events=1)
+                    await portions.read(size=len(portion))
         except EventTooLarge as error:
             raise self._failure(Reason.TOO_LARGE, str(error)) from None
         except HttpFailure as failure:
@@ -436,6 +453,22 @@ class StatelessClient:
             self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notification"))
         else:
             hearing.on_notice(notice.method, told)
+
+    async def _kept(self, response: HttpResponse) -> AsyncIterator[bytes]:
+        """Yield the pieces of a stream of changes until it is silent. One that sends too much is a failure."""
+        pieces, budget = response.chunks(), _Budget(self._clock)
+        while True:
+            try:
+                async with asyncio.timeout(LISTEN_IDLE_SECONDS):
+                    piece = await anext(pieces, None)
+            except TimeoutError:
+                return
+            if piece is None:
+                return
+            if not budget.covers(len(piece)):
+                limit = f"{CHANGE_BYTES_PER_SECOND} bytes per second"
+                raise self._failure(Reason.MALFORMED, f"the stream of changes sends more than {limit}")
+            yield piece
 
     async def _acknowledged(self, messages: AsyncIterator[Message]) -> None:
         """Wait for the acknowledgement, which must come first."""
@@ -510,17 +543,39 @@ async def _finish(pieces: AsyncIterator[bytes]) -> None:
                     return
 
 
-async def _until_silent(response: HttpResponse) -> AsyncIterator[bytes]:
-    pieces = response.chunks()
-    while True:
-        try:
-            async with asyncio.timeout(LISTEN_IDLE_SECONDS):
-                piece = await anext(pieces, None)
-        except TimeoutError:
-            return
-        if piece is None:
-            return
-        yield piece
+class _Budget:
+    """What a stream of changes may still send. It grows with time, up to `CHANGE_BYTES_AT_ONCE`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._room = float(CHANGE_BYTES_AT_ONCE)
+        self._counted_at = clock()
+
+    def covers(self, size: int) -> bool:
+        """Count a piece, and return whether there was room for it."""
+        earlier, self._counted_at = self._counted_at, self._clock()
+        grown = self._room + (self._counted_at - earlier) * CHANGE_BYTES_PER_SECOND
+        self._room = min(grown, CHANGE_BYTES_AT_ONCE) - size
+        return self._room >= 0
+
+
+class _Portions:
+    """Lets other work have its turn after each portion of an event stream.
+
+    Data may always be ready, so waiting for it need not be a pause.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._events = 0
+
+    async def read(self, *, size: int = 0, events: int = 0) -> None:
+        """Count what has been read, and pause after a portion."""
+        self._bytes += size
+        self._events += events
+        if self._bytes >= PORTION_BYTES or self._events >= PORTION_EVENTS:
+            self._bytes = self._events = 0
+            await asyncio.sleep(0)
 
 
 def _may_repeat(failure: UpstreamFailure, job: _Job) -> bool:
