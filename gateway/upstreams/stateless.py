@@ -35,6 +35,7 @@ from gateway.protocol.upstream.responses import (
 )
 from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
+from gateway.runtime.turns import Turns
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import (
@@ -62,6 +63,8 @@ STREAM_FACTOR: Final = 64
 
 MAX_NOTICES: Final = 10_000
 """How many notices one request may get."""
+QUICK_BYTES: Final = 64 * 1024
+"""A larger message waits for its turn to be decoded, and again before what follows: each takes long."""
 PORTION_BYTES: Final = 8 * 1024
 PORTION_EVENTS: Final = 64
 """How much of an event stream is read before other work gets its turn: bytes, and events however short."""
@@ -131,7 +134,8 @@ class StatelessClient:
     """Sends requests to one upstream, and reads its answers strictly.
 
     `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
-    a span for each request, which the upstream can join.
+    a span for each request, which the upstream can join. The large answers of all clients with the same `turns` are
+    handled one after the other.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -145,6 +149,7 @@ class StatelessClient:
         *,
         client_info: Mapping[str, Any],
         tracing: UpstreamTracing | None = None,
+        turns: Turns | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._upstream = upstream
@@ -153,6 +158,7 @@ class StatelessClient:
         self._telemetry = telemetry
         self._client_info = client_info
         self._tracing = tracing
+        self._turns = Turns() if turns is None else turns
         self._clock = clock
         self._ids = itertools.count(1)
 
@@ -392,7 +398,7 @@ class StatelessClient:
             body = await response.body(job.max_bytes)
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
-        message = self._message(body, job)
+        message = await self._message(body, job)
         if isinstance(message, Notice):
             raise self._failure(Reason.MALFORMED, "the answer is a notification")
         return self._answer(message)
@@ -411,7 +417,7 @@ class StatelessClient:
                 for start in range(0, len(piece), PORTION_BYTES):
                     portion = piece[start : start + PORTION_BYTES]
                     for event in events.feed(portion):
-                        yield self._message(event, job)
+                        yield await self._message(event, job)
                         await portions.read(events=1)
                     await portions.read(size=len(portion))
         except EventTooLarge as error:
@@ -419,7 +425,16 @@ class StatelessClient:
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
-    def _message(self, body: bytes, job: _Job) -> Message:
+    async def _message(self, body: bytes, job: _Job) -> Message:
+        """Decode a message. With a large one, other work has its turn before, and again before the result is used."""
+        if len(body) <= QUICK_BYTES:
+            return self._decoded(body, job)
+        await self._turns.turn()
+        message = self._decoded(body, job)
+        await self._turns.turn(goes_on=True)
+        return message
+
+    def _decoded(self, body: bytes, job: _Job) -> Message:
         try:
             return read_message(body, job.request_id)
         except WrongId as error:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from gateway.protocol.upstream.responses import read_message
+from gateway.runtime.turns import PAUSES, Turns
 from gateway.upstreams import stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
@@ -526,6 +529,47 @@ async def test_an_answer_may_be_as_large_as_the_limit(shop: Shop, client: Asking
         assert (await failure_of(client, max_bytes=len(body) - more)).reason is Reason.TOO_LARGE
     else:
         assert await client.call(max_bytes=len(body)) == {"a": "xxxxxxxx"}
+
+
+async def large_json(exchange: Exchange, message: Any) -> None:
+    exchange.json(result(message["id"], text="x" * 70_000))
+
+
+async def large_event(exchange: Exchange, message: Any) -> None:
+    exchange.event(result(message["id"], text="x" * 70_000))
+    exchange.end_events()
+
+
+@pytest.mark.parametrize("answer", [large_json, large_event])
+async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    shop.answers = [answer]
+    rounds, handled = 0, list[tuple[str, int]]()
+
+    def noted(body: bytes, request_id: Any) -> Any:
+        handled.append(("decoded", rounds))
+        return read_message(body, request_id)
+
+    async def call(client: Asking) -> None:
+        await client.call()
+        handled.append(("used", rounds))
+
+    async def go_round() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(stateless, "read_message", noted)
+    going_round, turns = asyncio.create_task(go_round()), Turns()
+    async with asking(shop.server.url, turns=turns) as one, asking(shop.server.url, turns=turns) as other:
+        await asyncio.gather(*(call(client) for client in (one, other) * 4))
+    going_round.cancel()
+
+    assert [what for what, _ in handled] == ["decoded", "used"] * 8
+    at = [when for _, when in handled]
+    assert all(later - earlier >= PAUSES for earlier, later in pairwise(at))
 
 
 async def test_other_calls_go_on_while_one_is_silent(hostile: Hostile) -> None:
