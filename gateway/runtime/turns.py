@@ -13,8 +13,7 @@ PAUSES: Final = 4
 class Turns:
     """Hands out turns one after the other, so that other work is done between pieces of long work.
 
-    A piece that goes on with begun work comes before all that begin, so that little is half done at once. It belongs to
-    one event loop.
+    Begun work comes before new work, so that little is half done at once. It belongs to one event loop.
     """
 
     def __init__(self) -> None:
@@ -23,7 +22,7 @@ class Turns:
         self._is_pausing = False
 
     async def turn(self, *, goes_on: bool = False) -> None:
-        """Wait for a turn. It lasts until the task waits again."""
+        """Wait for a turn, which lasts until the task waits again. `goes_on` says that the work has begun before."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         (self._going_on if goes_on else self._beginning).append(waiter)

@@ -470,7 +470,7 @@ class StatelessClient:
             hearing.on_notice(notice.method, told)
 
     async def _kept(self, response: HttpResponse) -> AsyncIterator[bytes]:
-        """Yield the pieces of a stream of changes until it is silent. One that sends too much is a failure."""
+        """Yield the pieces of a stream of changes until it is silent. If they are too many, fail."""
         pieces, budget = response.chunks(), _Budget(self._clock)
         while True:
             try:
@@ -559,7 +559,7 @@ async def _finish(pieces: AsyncIterator[bytes]) -> None:
 
 
 class _Budget:
-    """What a stream of changes may still send. It grows with time, up to `CHANGE_BYTES_AT_ONCE`."""
+    """The bytes that a stream of changes may still send. They grow with time, up to `CHANGE_BYTES_AT_ONCE`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
