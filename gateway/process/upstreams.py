@@ -18,6 +18,7 @@ from gateway.http_client.target import proxy_of_environment
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.registry.parts import Hidden, Part
 from gateway.registry.registry import Registry
+from gateway.runtime.turns import Turns
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
 from gateway.upstreams.config.checks import setting_problems
@@ -58,9 +59,13 @@ class UpstreamConnection:
 
 
 def connect(
-    definition: Definition, telemetry: UpstreamTelemetry, file: str, tracing: UpstreamTracing | None = None
+    definition: Definition,
+    telemetry: UpstreamTelemetry,
+    file: str,
+    tracing: UpstreamTracing | None = None,
+    turns: Turns | None = None,
 ) -> UpstreamConnection:
-    """Return the client of an upstream. It does not connect yet.
+    """Return the client of an upstream. It does not connect yet. See `StatelessClient` for `turns`.
 
     Raises:
         ConfigurationError: its address, proxy or certificates cannot be used.
@@ -71,7 +76,9 @@ def connect(
         raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
     credentials = credentials_of(definition)
     client_info = {"name": CLIENT_NAME, "version": __version__}
-    client = StatelessClient(definition.name, http, credentials, telemetry, client_info=client_info, tracing=tracing)
+    client = StatelessClient(
+        definition.name, http, credentials, telemetry, client_info=client_info, tracing=tracing, turns=turns
+    )
     return UpstreamConnection(client, credentials, http)
 
 
@@ -109,6 +116,7 @@ class ServedUpstreams:
         self._tracing = tracing
         self._metrics = UpstreamMetrics(registry)
         self._readings = Readings()
+        self._turns = Turns()
         self._hidden: frozenset[Hidden] = frozenset()
         reader = UpstreamReader(Path(self._path))
         self._found = reader.read()
@@ -169,7 +177,7 @@ class ServedUpstreams:
         Raises:
             ConfigurationError: its address, proxy or certificates cannot be used.
         """
-        connection = connect(definition, self._metrics, self._path, self._tracing)
+        connection = connect(definition, self._metrics, self._path, self._tracing, self._turns)
         return Live(
             definition,
             connection,

@@ -48,6 +48,8 @@ MAX_KNOWN: Final = 20_000
 MEMORY_AT_ONCE: Final = 256 * 2**10
 """After how much memory of entries other work gets its turn: cleaning them takes a few milliseconds. It counts as
 `served_bytes`, since small values take longer than large ones."""
+URIS_AT_ONCE: Final = 8
+"""After how many URIs it does, too: one that is hard to judge takes a few milliseconds."""
 
 COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
@@ -416,9 +418,10 @@ class PartMaker:
     async def _read(self, kind: Kind, raw: Entries, before: KnownEntries, known: KnownEntries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
         found, pause = _Found(), MEMORY_AT_ONCE
-        for each in raw:
+        has_uris = kind in URI_KINDS
+        for number, each in enumerate(raw, 1):
             self._take(kind, each, before, known, found)
-            if found.memory >= pause:
+            if found.memory >= pause or (has_uris and number % URIS_AT_ONCE == 0):
                 await asyncio.sleep(0)
                 pause = found.memory + MEMORY_AT_ONCE
         return found

@@ -35,6 +35,7 @@ from gateway.protocol.upstream.responses import (
 )
 from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
+from gateway.runtime.turns import Turns
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import (
@@ -60,6 +61,14 @@ MAX_ERROR_BYTES: Final = 256 * 1024
 STREAM_FACTOR: Final = 64
 """How many times the largest answer the notices of one request may take in all."""
 
+MAX_NOTICES: Final = 10_000
+"""How many notices one request may get."""
+QUICK_BYTES: Final = 64 * 1024
+"""A larger message waits for its turn to be decoded, and again before what follows: each takes long."""
+PORTION_BYTES: Final = 8 * 1024
+PORTION_EVENTS: Final = 64
+"""How much of an event stream is read before other work gets its turn: bytes, and events however short."""
+
 LISTEN_SECONDS: Final = 3600.0
 """How long a stream of changes lasts before it must be opened again."""
 LISTEN_IDLE_SECONDS: Final = 300.0
@@ -68,6 +77,9 @@ MAX_CHANGE_BYTES: Final = 64 * 1024
 """The largest event on a stream of changes."""
 ACKNOWLEDGED_SECONDS: Final = 10.0
 """How long a stream of changes may take to open."""
+CHANGE_BYTES_PER_SECOND: Final = 64 * 1024
+CHANGE_BYTES_AT_ONCE: Final = 4 * CHANGE_BYTES_PER_SECOND
+"""How much a stream of changes may send: on average, and more than that for a moment. Comments count too."""
 
 _ACTING: Final = "tools/call"
 """The method whose requests may have effects. All others only read, so they can be sent again."""
@@ -122,7 +134,8 @@ class StatelessClient:
     """Sends requests to one upstream, and reads its answers strictly.
 
     `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
-    a span for each request, which the upstream can join.
+    a span for each request, which the upstream can join. The large answers of all clients with the same `turns` are
+    handled one after the other.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -136,6 +149,7 @@ class StatelessClient:
         *,
         client_info: Mapping[str, Any],
         tracing: UpstreamTracing | None = None,
+        turns: Turns | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._upstream = upstream
@@ -144,6 +158,7 @@ class StatelessClient:
         self._telemetry = telemetry
         self._client_info = client_info
         self._tracing = tracing
+        self._turns = Turns() if turns is None else turns
         self._clock = clock
         self._ids = itertools.count(1)
 
@@ -238,7 +253,7 @@ class StatelessClient:
                         raise self._failure(
                             Reason.MALFORMED, "the answer to subscriptions/listen is not an event stream"
                         )
-                    messages = self._messages(_until_silent(response), job, limit=None)
+                    messages = self._messages(self._kept(response), job, limit=None)
                     stack.push_async_callback(messages.aclose)
                     await self._acknowledged(messages)
             except TimeoutError:
@@ -362,9 +377,13 @@ class StatelessClient:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         pieces = response.chunks()
         messages = self._messages(pieces, job, limit=STREAM_FACTOR * job.max_bytes)
+        notices = 0
         async with contextlib.aclosing(messages):
             async for message in messages:
                 if isinstance(message, Notice):
+                    notices += 1
+                    if notices > MAX_NOTICES:
+                        raise self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices")
                     self._notify(message, job)
                 else:
                     answer = self._answer(message)
@@ -379,7 +398,7 @@ class StatelessClient:
             body = await response.body(job.max_bytes)
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
-        message = self._message(body, job)
+        message = await self._message(body, job)
         if isinstance(message, Notice):
             raise self._failure(Reason.MALFORMED, "the answer is a notification")
         return self._answer(message)
@@ -388,21 +407,34 @@ class StatelessClient:
         self, pieces: AsyncIterator[bytes], job: _Job, *, limit: int | None
     ) -> AsyncGenerator[Message, None]:
         """Yield the messages of an event stream, of which at most `limit` bytes are read."""
-        events = EventStream(job.max_bytes)
+        events, portions = EventStream(job.max_bytes), _Portions()
         received = 0
         try:
             async for piece in pieces:
                 received += len(piece)
                 if limit is not None and received > limit:
                     raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
-                for event in events.feed(piece):
-                    yield self._message(event, job)
+                for start in range(0, len(piece), PORTION_BYTES):
+                    portion = piece[start : start + PORTION_BYTES]
+                    for event in events.feed(portion):
+                        yield await self._message(event, job)
+                        await portions.read(events=1)
+                    await portions.read(size=len(portion))
         except EventTooLarge as error:
             raise self._failure(Reason.TOO_LARGE, str(error)) from None
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
-    def _message(self, body: bytes, job: _Job) -> Message:
+    async def _message(self, body: bytes, job: _Job) -> Message:
+        """Decode a message. With a large one, other work has its turn before, and again before the result is used."""
+        if len(body) <= QUICK_BYTES:
+            return self._decoded(body, job)
+        await self._turns.turn()
+        message = self._decoded(body, job)
+        await self._turns.turn(goes_on=True)
+        return message
+
+    def _decoded(self, body: bytes, job: _Job) -> Message:
         try:
             return read_message(body, job.request_id)
         except WrongId as error:
@@ -436,6 +468,22 @@ class StatelessClient:
             self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notification"))
         else:
             hearing.on_notice(notice.method, told)
+
+    async def _kept(self, response: HttpResponse) -> AsyncIterator[bytes]:
+        """Yield the pieces of a stream of changes until it is silent. If they are too many, fail."""
+        pieces, budget = response.chunks(), _Budget(self._clock)
+        while True:
+            try:
+                async with asyncio.timeout(LISTEN_IDLE_SECONDS):
+                    piece = await anext(pieces, None)
+            except TimeoutError:
+                return
+            if piece is None:
+                return
+            if not budget.covers(len(piece)):
+                limit = f"{CHANGE_BYTES_PER_SECOND} bytes per second"
+                raise self._failure(Reason.MALFORMED, f"the stream of changes sends more than {limit}")
+            yield piece
 
     async def _acknowledged(self, messages: AsyncIterator[Message]) -> None:
         """Wait for the acknowledgement, which must come first."""
@@ -510,17 +558,39 @@ async def _finish(pieces: AsyncIterator[bytes]) -> None:
                     return
 
 
-async def _until_silent(response: HttpResponse) -> AsyncIterator[bytes]:
-    pieces = response.chunks()
-    while True:
-        try:
-            async with asyncio.timeout(LISTEN_IDLE_SECONDS):
-                piece = await anext(pieces, None)
-        except TimeoutError:
-            return
-        if piece is None:
-            return
-        yield piece
+class _Budget:
+    """The bytes that a stream of changes may still send. They grow with time, up to `CHANGE_BYTES_AT_ONCE`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._room = float(CHANGE_BYTES_AT_ONCE)
+        self._counted_at = clock()
+
+    def covers(self, size: int) -> bool:
+        """Count a piece, and return whether there was room for it."""
+        earlier, self._counted_at = self._counted_at, self._clock()
+        grown = self._room + (self._counted_at - earlier) * CHANGE_BYTES_PER_SECOND
+        self._room = min(grown, CHANGE_BYTES_AT_ONCE) - size
+        return self._room >= 0
+
+
+class _Portions:
+    """Lets other work have its turn after each portion of an event stream.
+
+    Data may always be ready, so waiting for it need not be a pause.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._events = 0
+
+    async def read(self, *, size: int = 0, events: int = 0) -> None:
+        """Count what has been read, and pause after a portion."""
+        self._bytes += size
+        self._events += events
+        if self._bytes >= PORTION_BYTES or self._events >= PORTION_EVENTS:
+            self._bytes = self._events = 0
+            await asyncio.sleep(0)
 
 
 def _may_repeat(failure: UpstreamFailure, job: _Job) -> bool:

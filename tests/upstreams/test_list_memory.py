@@ -12,8 +12,8 @@ from tests.upstreams.servers.plain_http import Exchange, PlainServer
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.site import Site, entry
 
-PAGES = 16
-TOOLS = 190
+PAGES = 64
+TOOLS = 48
 PROPERTIES = ",".join(f'"a{number}":{{}}' for number in range(1000))
 MAX_GROWTH_BYTES = 250 * 2**20
 """How much a replica may grow. All pages take 400 MiB, and twice that while a changed list replaces another one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from gateway.protocol.reserved_meta import is_reserved, without_reserved
@@ -22,6 +23,9 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 _PATTERN: Final = "pattern"
 """The keyword of JSON Schema whose text is a program."""
+
+MAX_ICONS: Final = 16
+"""How many icons an object may have: a client shows one of them, and each takes time to judge."""
 
 _THEMES: Final = ("light", "dark")
 _DATA_URI: Final = re.compile(r"data:[!-~]+", re.IGNORECASE)
@@ -146,9 +150,12 @@ def with_clean_meta(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
 def clean_icons(icons: Iterable[Any]) -> list[dict[str, Any]]:
     """Return icons without those that a client must not fetch, and without members of a wrong type.
 
+    Those after the first `MAX_ICONS` are left out.
+
     The source of an icon is an http or https URL, or its own data (MCP "Icons").
     """
-    return [_clean_icon(icon) for icon in icons if isinstance(icon, dict) and _has_source(icon.get("src"))]
+    first = islice(icons, MAX_ICONS)
+    return [_clean_icon(icon) for icon in first if isinstance(icon, dict) and _has_source(icon.get("src"))]
 
 
 def _has_source(source: Any) -> bool:

@@ -33,6 +33,8 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 
 MAX_NAME_LENGTH: Final = 1024
 """How many characters an upstream's own name may have."""
+MAX_LISTED_URI_CHARACTERS: Final = 2048
+"""The same for the URI or template of a list: there may be thousands, and each takes time to judge."""
 MAX_TITLE_BYTES: Final = 1024
 MAX_DESCRIPTION_BYTES: Final = 16 * 1024
 MAX_SCHEMA_BYTES: Final = 64 * 1024
@@ -156,7 +158,7 @@ def _own(raw: Mapping[str, Any], member: str) -> str:
     own = raw.get(member)
     if not isinstance(own, str) or not own:
         raise _Unusable(f"has no {member}")
-    limit = MAX_NAME_LENGTH if member == "name" else MAX_URI_CHARACTERS
+    limit = MAX_NAME_LENGTH if member == "name" else MAX_LISTED_URI_CHARACTERS
     if len(own) > limit:
         raise _Unusable(f"has a {member} of {len(own)} characters; the limit is {limit}")
     return without_surrogates(own)

@@ -23,8 +23,9 @@ MAX_ERROR_DATA_BYTES: Final = 64 * 1024
 """A larger `data` of an error is left out."""
 MAX_ERROR_CODE: Final = 2**53 - 1
 
-MAX_CONTAINERS: Final = 200_000
-"""How many arrays and objects a message may contain. More of them take a second to read, even if they are small."""
+MAX_CONTAINERS: Final = 50_000
+"""How many arrays and objects a message may contain. As many take a quarter of a second to read and to rewrite, even if
+they are small."""
 
 COMPLETE: Final = "complete"
 INPUT_REQUIRED: Final = "input_required"

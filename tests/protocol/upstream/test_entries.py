@@ -283,7 +283,12 @@ def test_an_entry_may_nest_to_a_limit() -> None:
         ("tools", {**TOOL, "x": "y" * 300_000}, "has 300111 bytes; the limit is 262144"),
         ("prompts", {"name": "a", "arguments": [{}]}, "has an argument without a name"),
         ("resources", {"uri": "a:b"}, "has no name"),
-        ("resources", {"uri": "a:" + "b" * 9000, "name": "a"}, "has a uri of 9002 characters; the limit is 8192"),
+        ("resources", {"uri": f"a:{'b' * 2047}", "name": "a"}, "has a uri of 2049 characters; the limit is 2048"),
+        (
+            "templates",
+            {"uriTemplate": f"a:{'b' * 2044}{{c}}", "name": "a"},
+            "has a uriTemplate of 2049 characters; the limit is 2048",
+        ),
         ("templates", {"name": "a"}, "has no uriTemplate"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.protocol.upstream.cleaning import MAX_ICONS
 from gateway.protocol.upstream.results import Misshapen, rewrite_result
 
 JSON = st.recursive(
@@ -94,6 +95,12 @@ def test_a_final_result_has_nothing_of_another_kind_of_result(method: str, own: 
 
 GOOD_ICON = {"src": "https://example.com/a.png", "sizes": ["48x48"]}
 ICONS = [GOOD_ICON, {"src": "file:///etc/passwd"}, {"src": "javascript:alert(1)"}, "x"]
+
+
+def test_an_object_has_a_limited_number_of_icons() -> None:
+    block = {"type": "text", "text": "a", "icons": [GOOD_ICON] * (MAX_ICONS + 1)}
+    called = rewrite_result("tools/call", "docs", {"content": [block]})
+    assert called["content"][0]["icons"] == [GOOD_ICON] * MAX_ICONS
 
 
 @pytest.mark.parametrize("icons", [ICONS, "https://example.com/a.png", None, {}])

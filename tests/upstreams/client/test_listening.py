@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -100,6 +101,53 @@ async def test_a_stream_lasts_no_longer_than_its_time(
     shop.answers = [streaming(ends=False)]
 
     assert await asyncio.wait_for(heard(client), 10) == []
+    assert client.counted.reasons == []
+
+
+def flooding(kind: bytes, pieces: int) -> Answer:
+    """Acknowledge, and send pieces of 64 KiB, all at once."""
+
+    async def answer(exchange: Exchange, _message: Any) -> None:
+        exchange.event(notice("subscriptions/acknowledged", notifications=WANTED))
+        for _ in range(pieces):
+            exchange.chunk(kind * (65536 // len(kind)))
+        exchange.end_events()
+
+    return answer
+
+
+@pytest.mark.parametrize("kind", [b'data:{"jsonrpc":"2.0","method":"n"}\n\n', b"data:\n\n", b":\n", b"\n"])
+async def test_a_stream_that_sends_too_much_is_a_failure(shop: Shop, kind: bytes) -> None:
+    shop.answers = [flooding(kind, 6)]
+
+    async with asking(shop.server.url, clock=lambda: 1.0) as client:
+        with pytest.raises(UpstreamFailure, match="sends more than 65536 bytes per second"):
+            await heard(client)
+
+    assert client.counted.reasons == [Reason.MALFORMED]
+
+
+async def test_a_stream_may_send_much_over_time(shop: Shop) -> None:
+    heard_so_far = asyncio.Semaphore(0)
+
+    async def steady(exchange: Exchange, _message: Any) -> None:
+        exchange.event(notice("subscriptions/acknowledged", notifications=WANTED))
+        for _ in range(6):
+            exchange.chunk(b":\n" * 32768)
+            exchange.event(notice("tools/list_changed"))
+            await heard_so_far.acquire()
+        exchange.end_events()
+
+    async def go_on() -> None:
+        heard_so_far.release()
+
+    shop.answers = [steady]
+    seconds = itertools.count()
+    clocked = asking(shop.server.url, clock=lambda: 2.0 * next(seconds))
+    async with clocked as client, client.client.listen(WANTED) as changes:
+        async for _ in changes:
+            await asyncio.to_thread(shop.server.run, go_on())
+
     assert client.counted.reasons == []
 
 

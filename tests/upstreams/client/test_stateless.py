@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from gateway.protocol.upstream.responses import read_message
+from gateway.runtime.turns import PAUSES, Turns
 from gateway.upstreams import stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
@@ -256,6 +259,68 @@ async def test_notices_that_nobody_asked_for_are_counted(shop: Shop, client: Ask
     assert client.counted.things == ["progress", "log"]
 
 
+async def turns_during(client: Asking) -> int:
+    """Return how often other work has its turn between the first notice of a call and its answer."""
+    turns, counting = 0, asyncio.Event()
+
+    async def count() -> None:
+        nonlocal turns
+        await counting.wait()
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(count())
+    await client.call(on_notice=lambda *_: counting.set(), wants_progress=True, max_bytes=1 << 20)
+    other.cancel()
+    return turns
+
+
+@pytest.mark.parametrize(
+    ("kind", "many", "least"),
+    [
+        (b'data:{"jsonrpc":"2.0","method":"n"}\n\n', 6_400, 90),
+        (b"data:\n\n", 40_960, 20),
+        (b":\n", 163_840, 30),
+        (b"\n", 327_680, 30),
+    ],
+)
+async def test_other_work_has_its_turn_however_much_of_a_stream_is_ready(
+    shop: Shop, client: Asking, kind: bytes, many: int, least: int
+) -> None:
+    async def flooding(exchange: Exchange, message: Any) -> None:
+        token = message["params"]["_meta"]["progressToken"]
+        exchange.event(notice("progress", progressToken=token, progress=1))
+        exchange.chunk(kind * many)
+        exchange.event(result(message["id"]))
+        exchange.end_events()
+
+    shop.answers = [flooding]
+
+    assert await turns_during(client) >= least
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_call_gets_a_limited_number_of_notices(
+    shop: Shop, client: Asking, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(stateless, "MAX_NOTICES", 3)
+
+    async def telling(exchange: Exchange, message: Any) -> None:
+        for _ in range(3 + more):
+            exchange.event(notice("any"))
+        exchange.event(result(message["id"]))
+        exchange.end_events()
+
+    shop.answers = [telling]
+
+    if more:
+        failure = await failure_of(client)
+        assert (failure.reason, failure.sent) == (Reason.TOO_LARGE, True)
+    else:
+        assert await client.call() == {"resultType": "complete"}
+
+
 async def test_a_stream_that_stays_open_after_its_answer_does_not_hold_the_caller(shop: Shop, client: Asking) -> None:
     async def staying(exchange: Exchange, message: Any) -> None:
         exchange.event(result(message["id"]))
@@ -464,6 +529,47 @@ async def test_an_answer_may_be_as_large_as_the_limit(shop: Shop, client: Asking
         assert (await failure_of(client, max_bytes=len(body) - more)).reason is Reason.TOO_LARGE
     else:
         assert await client.call(max_bytes=len(body)) == {"a": "xxxxxxxx"}
+
+
+async def large_json(exchange: Exchange, message: Any) -> None:
+    exchange.json(result(message["id"], text="x" * 70_000))
+
+
+async def large_event(exchange: Exchange, message: Any) -> None:
+    exchange.event(result(message["id"], text="x" * 70_000))
+    exchange.end_events()
+
+
+@pytest.mark.parametrize("answer", [large_json, large_event])
+async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    shop.answers = [answer]
+    rounds, handled = 0, list[tuple[str, int]]()
+
+    def noted(body: bytes, request_id: Any) -> Any:
+        handled.append(("decoded", rounds))
+        return read_message(body, request_id)
+
+    async def call(client: Asking) -> None:
+        await client.call()
+        handled.append(("used", rounds))
+
+    async def go_round() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(stateless, "read_message", noted)
+    going_round, turns = asyncio.create_task(go_round()), Turns()
+    async with asking(shop.server.url, turns=turns) as one, asking(shop.server.url, turns=turns) as other:
+        await asyncio.gather(*(call(client) for client in (one, other) * 4))
+    going_round.cancel()
+
+    assert [what for what, _ in handled] == ["decoded", "used"] * 8
+    at = [when for _, when in handled]
+    assert all(later - earlier >= PAUSES for earlier, later in pairwise(at))
 
 
 async def test_other_calls_go_on_while_one_is_silent(hostile: Hostile) -> None:

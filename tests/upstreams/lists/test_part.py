@@ -16,7 +16,7 @@ from gateway.errors import InternalError, RpcError
 from gateway.protocol.upstream.entries import encode_listed, served_bytes
 from gateway.protocol.upstream.names import exposed_name
 from gateway.protocol.uris.readings import readings
-from gateway.registry.parts import Part
+from gateway.registry.parts import Kind, Part
 from gateway.registry.relayed import RelayedResource, RelayedTool, Requester
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
@@ -28,7 +28,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.judging import MAX_REMEMBERED_CHARACTERS, _verdict
 from gateway.upstreams.lists.listing import Discovered, Listed
 from gateway.upstreams.lists.readings import Readings
-from gateway.upstreams.part import MEMORY_AT_ONCE, PartMaker
+from gateway.upstreams.part import MEMORY_AT_ONCE, URIS_AT_ONCE, PartMaker
 from gateway.upstreams.relay import UpstreamRelay
 from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
 from tests.upstreams.relay.calling import Call
@@ -69,6 +69,14 @@ async def test_other_work_gets_its_turn_by_the_memory_of_entries_not_by_their_nu
     small = tuple(tool(f"t{number}") for number in range(300))
     memory = served_bytes("tools", small, encode_listed(small))
     assert memory // MEMORY_AT_ONCE - 1 <= await _pauses(making.maker.shown("tools", small)) <= memory // MEMORY_AT_ONCE
+
+
+@pytest.mark.parametrize(("kind", "member"), [("resources", "uri"), ("templates", "uriTemplate")])
+async def test_other_work_gets_its_turn_after_a_few_uris(kind: Kind, member: str) -> None:
+    making = Making(definition_of(scope="caller"))
+    listed = tuple({member: f"memo:{number}", "name": "a"} for number in range(5 * URIS_AT_ONCE))
+    assert served_bytes(kind, listed, encode_listed(listed)) < MEMORY_AT_ONCE
+    assert await _pauses(making.maker.shown(kind, listed)) == 5
 
 
 async def test_only_what_the_operator_allows_is_listed_and_can_be_called() -> None:
