@@ -38,6 +38,7 @@ DEFAULT_CACHE_ENTRIES: Final = 4096
 MAX_CLAIM_BYTES: Final = 4096
 """How large the claims that tools see may be, as JSON."""
 
+_USUAL: Final = re.compile(r"Bearer [^ \t]+")
 _ONE_TOKEN: Final = re.compile(r"[^ \t,;\"']+")
 _NOT_VALID: Final = "The access token is not valid"
 
@@ -333,6 +334,8 @@ def parse_bearer(header: str) -> str | None:
 
 def _usual_spelling(header: str) -> str:
     """Return the header with the usual scheme and blanks, or as it is if it has no single bearer token."""
+    if _USUAL.fullmatch(header):
+        return header
     try:
         token = parse_bearer(header)
     except _Refused:
