@@ -7,7 +7,8 @@ import copy
 import itertools
 import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.admission.inflight import InFlight
+from gateway.admission.leg_limit import FixedLimit
 from gateway.auth.tokens import mint
 from gateway.authoring.server import Introduction
-from gateway.errors import Overloaded, TooManyWaiting
+from gateway.errors import Overloaded
 from gateway.process.app import GatewayApp
 from gateway.protocol.method_table import METHODS, Method
 from gateway.protocol.versions import DRAFT
@@ -27,6 +30,7 @@ from gateway.registry.registry import Registry
 from gateway.runtime.version import __version__
 from gateway.sealing import base64url
 from gateway.web.endpoint import _takes_streams
+from tests.admission.test_inflight import TARGET, enter, fill_as
 from tests.asgi import HOST, Client, make_app, raw_headers
 from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey
 from tests.integration.raw import (
@@ -520,23 +524,36 @@ async def test_a_full_replica_refuses_without_reading_anything(tmp_path: Path) -
     assert (await Client(app).post(ECHO)).text == "hello"
 
 
+async def full() -> InFlight:
+    """Return an admission without a place."""
+    load = InFlight(FixedLimit(1), TARGET, time.monotonic)
+    enter(load)
+    return load
+
+
+async def shared() -> InFlight:
+    """Return an admission in which one caller has its share of the room to wait in."""
+    load = InFlight(FixedLimit(8), TARGET, time.monotonic)
+    await fill_as(load, "greedy")
+    return load
+
+
 @pytest.mark.parametrize(
-    ("refused", "text"),
-    [
-        (Overloaded, "The server is overloaded"),
-        (TooManyWaiting, "One caller may have no more waiting requests at the moment"),
-    ],
+    ("busy", "text"),
+    [(full, "The server is overloaded"), (shared, "One caller may have no more waiting requests at the moment")],
 )
 async def test_a_refusal_says_whether_the_server_or_the_callers_own_share_is_full(
-    monkeypatch: pytest.MonkeyPatch, refused: type[Overloaded], text: str
+    monkeypatch: pytest.MonkeyPatch, busy: Callable[[], Awaitable[InFlight]], text: str
 ) -> None:
     app = make_app()
-    monkeypatch.setattr(app._endpoint, "_admission", SimpleNamespace(arrive=lambda *_: None, refusal=refused))
+    monkeypatch.setattr(app._endpoint, "_admission", await busy())
+    monkeypatch.setattr(app._endpoint, "_has_callers", True)
     plain = {**ECHO, "params": {"name": "echo"}}
+    own = (b"authorization", b"greedy")
     version = (b"mcp-protocol-version", DRAFT.encode())
     unnamed = [(b"host", b"localhost"), (b"content-type", b"application/json"), version]
     for message, headers in ((ECHO, raw_headers(ECHO)), (plain, unnamed)):
-        answer = await Client(app).send([json.dumps(message).encode()], headers)
+        answer = await Client(app).send([json.dumps(message).encode()], [*headers, own])
         assert answer.error[1] == -31001
         assert answer.message["error"]["message"] == text
 
