@@ -42,7 +42,7 @@ def decoded_bytes(body: bytes) -> int:
 def takes_at_most(body: bytes, size: int) -> bool:
     """Return whether a body takes no more memory than this when it is decoded.
 
-    Whatever else the process does meanwhile adds to what is measured, and a first measurement fills caches. So the
+    Other work of the process adds to what is measured, and a first measurement fills caches. So the
     least of a few is the nearest to the truth.
     """
     return any(decoded_bytes(body) <= size for _ in range(4))

@@ -168,7 +168,7 @@ def test_an_event_of_short_lines_takes_little_more_memory_than_its_data(line: by
     count = 60_000
     data = count * len(line.removeprefix(b"data").removeprefix(b":"))
 
-    # Whatever else the process does meanwhile adds to what is measured.
+    # Other work of the process adds to what is measured.
     assert any(held_bytes(line, count) < 2 * data + 1024 for _ in range(4))
 
 
