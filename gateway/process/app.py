@@ -41,7 +41,7 @@ from gateway.web.hop import HOP_PATH
 from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy
 from gateway.web.playground.headers import SecurityHeaders
-from gateway.web.playground.readings import Readings
+from gateway.web.playground.readings import ReadingTurns
 from gateway.web.playground.routes import MAX_TASKS, Config, Playground, Upstream, add_playground
 from gateway.web.proxies import TrustedProxies
 from gateway.web.server_callbacks import server_callbacks
@@ -132,7 +132,7 @@ class GatewayApp:
     def _playground(self) -> Playground:
         services, wires = self._services, self._services.wires
         settings, access = services.settings, wires.access
-        readings = Readings()
+        readings = ReadingTurns()
 
         def config() -> Config:
             return Config(

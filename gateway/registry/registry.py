@@ -192,7 +192,7 @@ class Registry:
         return self.part_named(served.upstream)
 
     def part_named(self, name: str) -> Part | None:
-        """Return the part of the upstream with this name; None for the local part, or if there is no such upstream."""
+        """Return the part of an upstream by its name; None if the name is "", or if the upstream has gone."""
         return self._by_name.get(name)
 
     def find_tool(self, name: str) -> Tool | None:

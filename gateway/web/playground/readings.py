@@ -16,7 +16,7 @@ MAX_WAITING: Final = 8
 """How many more wait for their turn. Further ones are refused."""
 
 
-class Readings:
+class ReadingTurns:
     """Gives readings their turns, the first one first."""
 
     def __init__(self) -> None:
