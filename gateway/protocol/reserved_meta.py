@@ -16,10 +16,9 @@ def is_reserved(name: str) -> bool:
     The prefixes of 2026-07-28 have `modelcontextprotocol` or `mcp` as their second label. Earlier revisions also
     reserved them as the first one.
     """
-    prefix, slash, _ = name.partition("/")
-    if not slash:
+    if "/" not in name:
         return name in _NAMES
-    prefix = prefix.lower()
+    prefix = name.partition("/")[0].lower()
     return prefix == _OURS or not _LABELS.isdisjoint(prefix.split(".")[:2])
 
 

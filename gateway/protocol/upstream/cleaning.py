@@ -27,6 +27,9 @@ _PATTERN: Final = "pattern"
 MAX_ICONS: Final = 16
 """How many icons an object may have: a client shows one of them, and each takes time to judge."""
 
+MAX_META_NAMES: Final = 1000
+"""How many names a `_meta` may have: each takes time to judge. One with more is left out."""
+
 _THEMES: Final = ("light", "dark")
 _DATA_URI: Final = re.compile(r"data:[!-~]+", re.IGNORECASE)
 
@@ -98,9 +101,9 @@ def without_surrogates_inside(value: Any) -> Any:
 
 
 def oversteps(holder: Mapping[str, Any]) -> bool:
-    """Return whether the `_meta` of an object has reserved names, apart from the one that every server writes."""
+    """Return whether the `_meta` of an object has too many names or reserved ones, but for the name of the server."""
     meta = holder.get("_meta")
-    return isinstance(meta, Mapping) and any(_oversteps(name) for name in meta)
+    return isinstance(meta, Mapping) and (len(meta) > MAX_META_NAMES or any(_oversteps(name) for name in meta))
 
 
 def _oversteps(name: str) -> bool:
@@ -110,21 +113,23 @@ def _oversteps(name: str) -> bool:
 def drop_reserved(holder: dict[str, Any]) -> None:
     """Remove reserved names from the `_meta` of a result or of parameters, in place, but not the name of the server.
 
-    A `_meta` that is not an object, or of which nothing is left, is removed.
+    A `_meta` that is not an object, has too many names, or of which nothing is left, is removed.
     """
     meta = holder.get("_meta")
-    if type(meta) is dict and (kept := {name: meta[name] for name in meta if not _oversteps(name)}):
+    if type(meta) is not dict or len(meta) > MAX_META_NAMES:
+        holder.pop("_meta", None)
+    elif kept := {name: meta[name] for name in meta if not _oversteps(name)}:
         holder["_meta"] = kept
     else:
-        holder.pop("_meta", None)
+        del holder["_meta"]
 
 
 def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
     """Return `_meta` without reserved names, and with the URI of its app page as our clients know it.
 
-    If it is not an object, or nothing is left, return None.
+    If it is not an object, has too many names, or nothing is left, return None.
     """
-    if not isinstance(meta, Mapping):
+    if not isinstance(meta, Mapping) or len(meta) > MAX_META_NAMES:
         return None
     kept = without_reserved(meta)
     for name in _APP_PAGES:

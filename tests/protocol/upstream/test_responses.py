@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.protocol.upstream.cleaning import MAX_META_NAMES
 from gateway.protocol.upstream.responses import (
     MAX_CONTAINERS,
     MAX_ERROR_DATA_BYTES,
@@ -74,6 +75,12 @@ def test_reserved_names_of_meta_are_dropped_and_others_stay_with_the_name_of_the
     assert answer.value["_meta"] == {**named, "com.example.mcp/kept": 2, "plain": 3}
     assert answer.overstepped
     assert not result(_meta=named).overstepped
+
+
+def test_a_meta_with_too_many_names_is_dropped_and_counted() -> None:
+    answer = result(_meta={f"a{number}": number for number in range(MAX_META_NAMES + 1)})
+    assert "_meta" not in answer.value
+    assert answer.overstepped
 
 
 @pytest.mark.parametrize("meta", [{"io.modelcontextprotocol/a": 1}, {}, [], 7, None])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocol.upstream.cleaning import MAX_ICONS
+from gateway.protocol.upstream.cleaning import MAX_ICONS, MAX_META_NAMES
 from gateway.protocol.upstream.results import Misshapen, rewrite_result
 
 JSON = st.recursive(
@@ -101,6 +101,15 @@ def test_an_object_has_a_limited_number_of_icons() -> None:
     block = {"type": "text", "text": "a", "icons": [GOOD_ICON] * (MAX_ICONS + 1)}
     called = rewrite_result("tools/call", "docs", {"content": [block]})
     assert called["content"][0]["icons"] == [GOOD_ICON] * MAX_ICONS
+
+
+@pytest.mark.parametrize("further", [0, 1])
+def test_a_meta_with_too_many_names_is_left_out(further: int) -> None:
+    meta = {f"a{number}": number for number in range(MAX_META_NAMES + further)}
+    block = {"type": "text", "text": "a", "_meta": meta}
+    called = rewrite_result("tools/call", "docs", {"content": [block], "_meta": meta})
+    kept = {} if further else {"_meta": meta}
+    assert called == {"content": [{"type": "text", "text": "a", **kept}], **kept}
 
 
 @pytest.mark.parametrize("icons", [ICONS, "https://example.com/a.png", None, {}])
