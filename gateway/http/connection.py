@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final
 
@@ -29,6 +29,12 @@ log = logging.getLogger(__name__)
 
 MAX_PIPELINED: Final = 16
 """How many pipelined requests may wait for the one before them. Each costs memory, and few clients use pipelining."""
+
+MAX_UNFINISHED_HEAD_BYTES: Final = 2**24
+"""How many bytes all heads may have that have arrived in part. Those that arrive in one piece do not count."""
+
+_HEADER_BYTES: Final = 256
+"""How much memory a header takes at most besides its text."""
 
 SWEEP_SECONDS: Final = 1.0
 """How often all connections are checked. A time limit may be exceeded by this much."""
@@ -50,30 +56,30 @@ class _Due(Enum):
     REQUEST = "request"
 
 
-class UnreadAnswers:
-    """Limits the bytes that wait for clients that do not read, on all connections together.
+class WaitingBytes:
+    """Limits the bytes that wait for slow clients, on all connections together.
 
-    Above the limit, the connections that have waited longest are closed first. The newest one stays, so that a response
-    larger than the limit can still be sent.
+    Above the limit, the connections that have waited longest are cut off first, with `cut_off`. The newest one stays,
+    so that a response larger than the limit can still be sent.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, cut_off: Callable[[Connection], None]) -> None:
         self._max_bytes = max_bytes
+        self._cut_off = cut_off
         self._waiting: dict[Connection, int] = {}  # the longest wait first
         self._total_bytes = 0
 
     def add(self, connection: Connection, size_bytes: int) -> None:
-        """Count the bytes that wait on a connection, and make room for them."""
-        self.remove(connection)
+        """Count all bytes that wait on a connection now, and make room for them."""
+        self._total_bytes += size_bytes - self._waiting.get(connection, 0)
         self._waiting[connection] = size_bytes
-        self._total_bytes += size_bytes
         while self._total_bytes > self._max_bytes and len(self._waiting) > 1:
             oldest = next(iter(self._waiting))
             self.remove(oldest)
-            oldest.cut_off_slow_reader()
+            self._cut_off(oldest)
 
     def remove(self, connection: Connection) -> None:
-        """Stop counting a connection: its client has read everything, or is gone."""
+        """Stop counting a connection: nothing waits any more, or its client is gone."""
         self._total_bytes -= self._waiting.pop(connection, 0)
 
 
@@ -83,7 +89,8 @@ class ConnectionRules:
     def __init__(self, limits: Limits, callbacks: Callbacks) -> None:
         self.limits = limits
         self.callbacks = callbacks
-        self.unread_answers = UnreadAnswers(limits.max_unread_bytes)
+        self.unread_answers = WaitingBytes(limits.max_unread_bytes, Connection.cut_off_slow_reader)
+        self.unfinished_heads = WaitingBytes(MAX_UNFINISHED_HEAD_BYTES, Connection.refuse_slow_head)
 
 
 class Connection:
@@ -107,6 +114,8 @@ class Connection:
         self._limits = rules.limits
         self._callbacks = rules.callbacks
         self._unread_answers = rules.unread_answers
+        self._unfinished_heads = rules.unfinished_heads
+        self._has_unfinished_head = False
         self._loop = asyncio.get_running_loop()
         self._flow: Flow | None = None
         self._addresses: dict[str, Any] = {}
@@ -154,6 +163,7 @@ class Connection:
         """Disconnect the requests that are not answered yet."""
         self._state.connections.discard(self)
         self._unread_answers.remove(self)
+        self._unfinished_heads.remove(self)
         self._disconnect()
         self._pipeline.clear()
         if self._flow is not None:
@@ -196,6 +206,10 @@ class Connection:
         self._callbacks.client_refused(Cause.SLOW_READER)
         self.transport.abort()
 
+    def refuse_slow_head(self) -> None:
+        """Refuse a head that has not arrived completely, because there are too many of them."""
+        self._refuse(Refusal(503, "Too many requests arrive slowly", Cause.SLOW_HEAD))
+
     def data_received(self, data: bytes) -> None:
         """Read the received data."""
         unread = data
@@ -214,6 +228,8 @@ class Connection:
             cause = error.__context__  # the exception that a callback raised
             self._refuse(cause if isinstance(cause, Refusal) else Refusal(400, "Not a valid HTTP request"))
             return b""
+        if self._in_head or self._has_unfinished_head:
+            self._count_head()
         if not self._in_head:
             self._piece = b""
         if self._body_due and self.cycle is not None:
@@ -221,6 +237,16 @@ class Connection:
         if self._received > self._limits.max_header_bytes:
             self._check_received()
         return b""
+
+    def _count_head(self) -> None:
+        """Count a head that arrives in several pieces, until it is complete."""
+        self._has_unfinished_head = self._in_head
+        if not self._in_head:
+            self._unfinished_heads.remove(self)
+        elif len(self._headers) > self._limits.max_headers:
+            self._refuse(self._too_many_headers())
+        else:
+            self._unfinished_heads.add(self, len(self._piece) + _HEADER_BYTES * len(self._headers))
 
     def on_message_begin(self) -> None:
         """Start to read a head."""
@@ -428,7 +454,7 @@ class Connection:
         if size > self._limits.max_header_bytes:
             raise self._head_too_large()
         if len(self._headers) > self._limits.max_headers:
-            raise Refusal(431, f"The request has more than {self._limits.max_headers} headers", Cause.HEADERS_TOO_LARGE)
+            raise self._too_many_headers()
 
     def _check_line(self, method: bytes, version: str) -> None:
         """Refuse a request line that a proxy may read differently (RFC 9112 section 3).
@@ -472,6 +498,10 @@ class Connection:
 
     def _head_too_large(self) -> Refusal:
         message = f"The head of the request is larger than {self._limits.max_header_bytes} bytes"
+        return Refusal(431, message, Cause.HEADERS_TOO_LARGE)
+
+    def _too_many_headers(self) -> Refusal:
+        message = f"The request has more than {self._limits.max_headers} headers"
         return Refusal(431, message, Cause.HEADERS_TOO_LARGE)
 
     def _refuse(self, refusal: Refusal) -> None:

@@ -17,6 +17,7 @@ from uvicorn.server import ServerState
 
 from gateway.http.asgi import RawHeaders
 from gateway.http.connection import (
+    MAX_UNFINISHED_HEAD_BYTES,
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,
     SWEEP_SECONDS,
@@ -808,6 +809,42 @@ SLOW_HEADS: dict[str, Iterable[bytes]] = {
     "half a head": [HEAD],
     "empty lines": [b"\r\n"],
 }
+
+
+QUARTER_OF_A_HEAD = HEAD + b"A: " + b"a" * (MAX_UNFINISHED_HEAD_BYTES // 4)
+LARGE_HEADS = replace(LIMITS, max_connections=100, max_header_bytes=MAX_UNFINISHED_HEAD_BYTES)
+
+
+async def test_when_unfinished_heads_take_too_much_memory_the_oldest_is_refused() -> None:
+    server = Server(limits=LARGE_HEADS)
+    done, answered = await feed(server, QUARTER_OF_A_HEAD, b"\r\nContent-Length: 0\r\n\r\n")
+    _, gone = await feed(server, QUARTER_OF_A_HEAD)
+    _, oldest = await feed(server, QUARTER_OF_A_HEAD)
+    (await feed(server, QUARTER_OF_A_HEAD))[0].connection_lost(None)
+    others = [(await feed(server, QUARTER_OF_A_HEAD))[1] for _ in range(2)]
+    assert answered.statuses == [200]
+    assert gone.statuses == [503]
+    assert not oldest.closed
+    last, transport = await feed(server, QUARTER_OF_A_HEAD)
+    assert oldest.statuses == [503]
+    assert not any(each.closed for each in (*others, transport, answered))
+    assert server.refused(RefusalReason.SLOW_HEAD) == 2
+    await feed_more(last, transport, b"\r\nContent-Length: 0\r\n\r\n")
+    assert transport.statuses == [200]
+    await feed_more(done, answered, HELLO)
+    assert answered.statuses == [200, 200]
+
+
+async def test_many_small_headers_of_an_unfinished_head_count_as_what_they_take() -> None:
+    server = Server(limits=replace(LARGE_HEADS, max_headers=10**6))
+    headers = HEAD + b"a:\r\n" * (MAX_UNFINISHED_HEAD_BYTES // 400)
+    transports = [(await feed(server, headers))[1] for _ in range(2)]
+    assert [transport.statuses for transport in transports] == [[503], []]
+
+
+async def test_too_many_headers_are_refused_before_the_head_is_complete(server: Server) -> None:
+    _, transport = await feed(server, HEAD + b"a:\r\n" * 21)
+    assert transport.error == "The request has more than 20 headers"
 
 
 @pytest.mark.parametrize("sent", SLOW_HEADS.values(), ids=SLOW_HEADS)
