@@ -188,5 +188,5 @@ class ServedUpstreams:
         )
 
     def _make_parts(self, definition: Definition, credentials: Credentials, client: GuardedClient) -> PartMaker:
-        relay = UpstreamRelay(definition, client, credentials, self._metrics)
+        relay = UpstreamRelay(definition, client, credentials, self._metrics, turns=self._turns)
         return PartMaker(definition, client, relay, self._metrics, self._readings)

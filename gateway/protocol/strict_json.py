@@ -88,6 +88,9 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
     # The shortest value is one byte. Texts may contain anything, so the exact count is only for a suspicious body.
     if len(body) > max_values // (1 + EXTRA_VALUES) and _values(body) > max_values < _values(_without_strings(body)):
         raise TooManyValues(max_values, 1 + EXTRA_VALUES)
+    # Each test is cheap and never misses; a suspicious body is then checked exactly.
+    if body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO).find(_TOO_MANY_SAMPLED) >= 0:
+        _refuse_long_numbers(body)
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
         value = _decode_exponents(body) if many_exponents else _decode(body)
@@ -101,7 +104,6 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
     # `float` turns a number out of range into infinity, which is encoded as `null`.
     if many_exponents and encoded.count(b"null") != body.count(b"null"):
         _refuse_infinity(value)
-    # Each test is cheap and never misses; a suspicious body is then checked exactly.
     # `in` is not cheap: before it searches for bytes, CPython creates an error message because they are not an integer.
     if encoded != body and (
         body.count(b":") != encoded.count(b":") or (body.find(_BACKSLASH) >= 0 and body.find(b"\\u003") >= 0)
@@ -109,8 +111,6 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
         _refuse_duplicate_names(body, encoded)
     if body.count(b"[") + body.count(b"{") > max_depth:
         _refuse_deep_nesting(body, max_depth)
-    if body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO).find(_TOO_MANY_SAMPLED) >= 0:
-        _refuse_long_numbers(body)
     return value
 
 

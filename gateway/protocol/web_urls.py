@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gateway.protocol.uris.canonical import NOT_OF_URIS
+
 MAX_URL_LENGTH: Final = 8192
 
 _MAX_PORT: Final = 65535
 _WEB: Final = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.~-]*|\[[0-9A-Fa-f:.]+\])(?::([0-9]{0,5}))?", re.ASCII)
-_REST: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*", re.ASCII)
-"""The characters of RFC 3986."""
 
 
 def web_url_problem(url: object) -> str | None:
@@ -34,6 +34,6 @@ def web_url_problem(url: object) -> str | None:
         return "has no valid host; write one, non-ASCII names in Punycode (xn--…)"
     if len(web.string) > MAX_URL_LENGTH:
         return f"has {len(web.string)} characters; use at most {MAX_URL_LENGTH}"
-    if not _REST.fullmatch(web.string, web.end()):
+    if NOT_OF_URIS.search(web.string, web.end()):
         return "has characters that a URL must not have; percent-encode them"
     return None

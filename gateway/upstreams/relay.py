@@ -49,9 +49,10 @@ from gateway.protocol.upstream.entries import Entry, Kind, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import RELAYED, mirrored
-from gateway.protocol.upstream.results import Misshapen, rewrite_result
+from gateway.protocol.upstream.results import Misshapen, Rewriting
 from gateway.registry.relayed import Relayed, Requester, forwarded_question
 from gateway.runtime.sources import Clock
+from gateway.runtime.turns import Turns
 from gateway.upstreams import texts
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
@@ -102,7 +103,7 @@ Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
 
 
 class UpstreamRelay:
-    """The relays of one upstream. `of` returns that of an entry."""
+    """The relays of one upstream. `of` returns that of an entry. `turns` are those of all upstreams' large results."""
 
     def __init__(
         self,
@@ -111,6 +112,7 @@ class UpstreamRelay:
         credentials: Credentials,
         telemetry: UpstreamTelemetry,
         *,
+        turns: Turns | None = None,
         clock: Clock = time.monotonic,
         pause: Pause = asyncio.sleep,
     ) -> None:
@@ -118,6 +120,7 @@ class UpstreamRelay:
         self.client: Final = client
         self.credentials: Final = credentials
         self.telemetry: Final = telemetry
+        self.turns: Final = turns or Turns()
         self.clock: Final = clock
         self.pause: Final = pause
         self.sessions: Final = NeedSessions(clock)
@@ -314,7 +317,7 @@ class _Leg:
             result = await self._send(leg, self._answered(answers, leg.early))
             asked = self._asked(leg, result)
             if asked is None:
-                return self._final(result)
+                return await self._final(result)
             await self._keep(leg, asked)
             answers = await leg.ask_forwarded(self._questions())  # ends the leg, unless the state is bare
             if pause is not None:
@@ -453,14 +456,17 @@ class _Leg:
         leg.forget_round(earlier)
         await leg.keep_slot(self._slot.to_map())
 
-    def _final(self, result: dict[str, Any]) -> dict[str, Any]:
+    async def _final(self, result: dict[str, Any]) -> dict[str, Any]:
         is_tool = self._request.method == "tools/call"
         if is_tool and is_result_of_session(result) and not is_quoted(self._request.params):
             raise self._needs_session()
         try:
-            return rewrite_result(self._request.method, self._relay.definition.prefix, result)
+            rewriting = Rewriting(self._request.method, self._relay.definition.prefix, result)
+            for _ in rewriting.portions():
+                await self._relay.turns.go_on()
         except Misshapen as problem:
             raise self._relay.failure(Reason.MALFORMED, sent=True, detail=str(problem)) from None
+        return rewriting.result
 
     def _needs_session(self) -> UpstreamFailure:
         self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)

@@ -135,7 +135,7 @@ class StatelessClient:
 
     `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
     a span for each request, which the upstream can join. The large answers of all clients with the same `turns` are
-    handled one after the other.
+    handled one after the other, with turns for each upstream and each of its callers alike.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -429,9 +429,13 @@ class StatelessClient:
         """Decode a message. With a large one, other work has its turn before, and again before the result is used."""
         if len(body) <= QUICK_BYTES:
             return self._decoded(body, job)
-        await self._turns.turn()
+        try:
+            async with asyncio.timeout_at(job.deadline):
+                await self._turns.turn(self._upstream, job.caller.principal)
+        except TimeoutError:
+            raise self._failure(Reason.TIMED_OUT, "its answer was not read in time") from None
         message = self._decoded(body, job)
-        await self._turns.turn(goes_on=True)
+        await self._turns.go_on()
         return message
 
     def _decoded(self, body: bytes, job: _Job) -> Message:

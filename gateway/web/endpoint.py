@@ -285,7 +285,7 @@ class McpEndpoint:
                 if must_be_refused:
                     arrival.refused = arrival.refused or TooManyBodyBytes
                 if len(body) > QUICK_BYTES:
-                    await exchange.turn()  # it may take long to decode
+                    await exchange.turn(caller.principal)  # it may take long to decode
                 working = self._work(scope, exchange, headers, body, caller)
                 whole, body = None, b""
                 await working

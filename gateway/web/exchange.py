@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from typing import Any, Final
 
 from gateway.http.asgi import RawHeaders, Receive, Send
 from gateway.http.shortcut import Shortcut
+from gateway.runtime.turns import Turns
 from gateway.web.events import EventStream
 
 NO_CONTENT: Final = 204
@@ -41,11 +42,11 @@ class BodyTooLarge(Exception):
 class Patience:
     """Finds the exchanges that take long, with one timer for all of them.
 
-    The exchange whose turn it is to take long at once holds `turn`; see `Exchange.turn`.
+    `turns` are those of exchanges that take long at once; see `Exchange.turn`.
     """
 
     def __init__(self) -> None:
-        self.turn = asyncio.Lock()
+        self.turns = Turns()
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self._new: set[Exchange] = set()
@@ -132,13 +133,9 @@ class Exchange:
             if not event.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    async def turn(self) -> None:
-        """Wait until other exchanges have had a turn. Call this before work that stops the event loop for some time.
-
-        Of many exchanges that do such work, one does it at a time, and others are served in between.
-        """
-        async with self._patience.turn:
-            await asyncio.sleep(0)
+    async def turn(self, caller: Hashable) -> None:
+        """Wait for a turn to do work that stops the event loop for some time. Callers have turns alike."""
+        await self._patience.turns.turn(None, caller)
 
     def begin(self, *, may_stream: bool, outlives_client: bool = False) -> None:
         """Watch for a disconnect of the client from now on. It cancels the current task.

@@ -17,9 +17,9 @@ from uvicorn.server import ServerState
 
 from gateway.http.asgi import RawHeaders
 from gateway.http.connection import (
-    MAX_UNFINISHED_HEAD_BYTES,
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,
+    MAX_UNFINISHED_HEAD_BYTES,
     SWEEP_SECONDS,
     Connection,
     ConnectionRules,

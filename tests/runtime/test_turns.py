@@ -12,9 +12,9 @@ async def test_other_work_goes_on_between_two_turns_and_begun_work_comes_first()
     turns, done = Turns(), list[str]()
 
     async def work(name: str) -> None:
-        await turns.turn()
+        await turns.turn(None, name)
         done.append(f"{name} begins")
-        await turns.turn(goes_on=True)
+        await turns.go_on()
         done.append(f"{name} ends")
 
     async def other() -> None:
@@ -35,10 +35,43 @@ async def test_other_work_goes_on_between_two_turns_and_begun_work_comes_first()
 
 async def test_who_no_longer_waits_gets_no_turn_and_holds_up_nobody() -> None:
     turns = Turns()
-    first, second, third = (asyncio.create_task(turns.turn()) for _ in range(3))
+    first, second, third = (asyncio.create_task(turns.turn(None, None)) for _ in range(3))
     await asyncio.sleep(0)
     second.cancel()
 
     await asyncio.wait_for(asyncio.gather(first, third), 10)
-    await asyncio.wait_for(turns.turn(), 10)
+    await asyncio.wait_for(turns.turn(None, None), 10)
     assert second.cancelled()
+
+
+async def order_of(*waiting: tuple[str, str]) -> list[str]:
+    """Return the groups and callers in the order of their turns."""
+    turns, done = Turns(), list[str]()
+
+    async def work(group: str, caller: str) -> None:
+        await turns.turn(group, caller)
+        done.append(group + caller)
+
+    await asyncio.gather(*(work(group, caller) for group, caller in waiting))
+    return done
+
+
+async def test_groups_and_the_callers_in_them_have_turns_alike_however_much_waits() -> None:
+    assert await order_of(("a", "1"), ("a", "1"), ("a", "1"), ("b", "1")) == ["a1", "b1", "a1", "a1"]
+    waiting = (("a", "1"), ("a", "1"), ("a", "2"), ("a", "3"), ("b", "1"), ("b", "1"), ("b", "2"))
+    assert await order_of(*waiting) == ["a1", "b1", "a2", "b2", "a3", "b1", "a1"]
+
+
+async def test_a_group_keeps_its_turn_when_some_of_its_work_is_cancelled() -> None:
+    turns, done = Turns(), list[str]()
+
+    async def work(group: str, caller: str) -> None:
+        await turns.turn(group, caller)
+        done.append(group + caller)
+
+    tasks = [asyncio.create_task(work(*each)) for each in (("a", "1"), ("a", "1"), ("a", "2"), ("b", "1"), ("b", "1"))]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert done == ["a2", "b1", "b1"]

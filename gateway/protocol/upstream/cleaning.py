@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gateway.protocol.reserved_meta import is_reserved, without_reserved
 from gateway.protocol.upstream.unseen import without_unseen
-from gateway.protocol.upstream.uris import own_uri
+from gateway.protocol.upstream.uris import must_be_encoded, own_uri
 from gateway.protocol.versions import META_SERVER_INFO
 from gateway.protocol.web_urls import web_url_problem
 
@@ -26,6 +26,11 @@ _PATTERN: Final = "pattern"
 
 MAX_ICONS: Final = 16
 """How many icons an object may have: a client shows one of them, and each takes time to judge."""
+
+MAX_SIZES: Final = 16
+MAX_SIZE_BYTES: Final = 32
+"""How many sizes an icon may have, such as `48x48`, and how long each may be."""
+MAX_MIME_TYPE_BYTES: Final = 255
 
 MAX_META_NAMES: Final = 1000
 """How many names a `_meta` may have: each takes time to judge. One with more is left out."""
@@ -76,7 +81,17 @@ def _is_unclean(text: str) -> bool:
     return clean_text(text) != text
 
 
-def clipped(text: str, max_bytes: int) -> str:
+def short_text(text: str, max_bytes: int) -> str:
+    """Return the start of a text of several lines as `clean_text` does. What is too long for it is not looked at."""
+    return _clipped(clean_text(text[:max_bytes]), max_bytes)
+
+
+def short_line(text: str, max_bytes: int) -> str:
+    """Return the start of a text of one line as `clean_line` does. What is too long for it is not looked at."""
+    return _clipped(clean_line(text[:max_bytes]), max_bytes)
+
+
+def _clipped(text: str, max_bytes: int) -> str:
     """Return the start of a text that fits into `max_bytes` of UTF-8, ending between two characters."""
     if len(text) * 4 <= max_bytes:
         return text
@@ -133,12 +148,22 @@ def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
         return None
     kept = without_reserved(meta)
     for name in _APP_PAGES:
-        if isinstance(kept.get(name), str):
-            kept[name] = own_uri(prefix, kept[name])
+        _own_page(prefix, kept, name)
     app = kept.get(_APP)
-    if isinstance(app, Mapping) and isinstance(app.get(_APP_PAGE), str):
-        kept[_APP] = {**app, _APP_PAGE: own_uri(prefix, app[_APP_PAGE])}
+    if isinstance(app, Mapping) and _APP_PAGE in app:
+        kept[_APP] = page = dict(app)
+        _own_page(prefix, page, _APP_PAGE)
     return kept or None
+
+
+def _own_page(prefix: str, holder: dict[str, Any], name: str) -> None:
+    """Give the URI of an app page the prefix, or leave it out if it is none."""
+    uri = holder.get(name)
+    if isinstance(uri, str):
+        if prefix and must_be_encoded(uri):
+            del holder[name]
+        else:
+            holder[name] = own_uri(prefix, uri)
 
 
 def with_clean_meta(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,11 +193,15 @@ def _has_source(source: Any) -> bool:
 
 
 def _clean_icon(icon: dict[str, Any]) -> dict[str, Any]:
-    sizes = icon.get("sizes")
+    kind, sizes = icon.get("mimeType"), icon.get("sizes")
     wanted: dict[str, Any] = {
-        "mimeType": clean_line(icon["mimeType"]) if isinstance(icon.get("mimeType"), str) else None,
-        "sizes": [clean_line(size) for size in sizes if isinstance(size, str)] if isinstance(sizes, list) else None,
+        "mimeType": short_line(kind, MAX_MIME_TYPE_BYTES) if isinstance(kind, str) else None,
+        "sizes": _clean_sizes(sizes) if isinstance(sizes, list) else None,
         "theme": icon.get("theme") if icon.get("theme") in _THEMES else None,
     }
     kept = {name: value for name, value in icon.items() if name not in wanted}
     return {**kept, **{name: value for name, value in wanted.items() if value is not None}}
+
+
+def _clean_sizes(sizes: list[Any]) -> list[str]:
+    return [short_line(size, MAX_SIZE_BYTES) for size in sizes[:MAX_SIZES] if isinstance(size, str)]

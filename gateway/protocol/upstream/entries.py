@@ -15,12 +15,13 @@ import msgspec
 from gateway.protocol.param_headers import InvalidParamHeader, ParamHeader, compile_param_headers
 from gateway.protocol.strict_json import decoded_bytes
 from gateway.protocol.upstream.cleaning import (
+    MAX_MIME_TYPE_BYTES,
     UncleanName,
     clean_icons,
     clean_inside,
     clean_line,
-    clean_text,
-    clipped,
+    short_line,
+    short_text,
     with_clean_meta,
     without_surrogates,
     without_surrogates_inside,
@@ -188,23 +189,31 @@ def _bounded(raw: dict[str, Any], identity: str) -> dict[str, Any]:
 def _common(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of an entry with the members clean that all kinds have."""
     entry = with_clean_meta(prefix, raw)
-    _keep(entry, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
-    _keep(entry, "description", str, lambda text: clipped(clean_text(text), MAX_DESCRIPTION_BYTES))
+    _keep(entry, "title", str, _short_title)
+    _keep(entry, "description", str, _short_description)
     _keep(entry, "icons", list, clean_icons)
     _keep(entry, "annotations", dict, _clean_annotations)
     return entry
 
 
+def _short_title(title: str) -> str:
+    return short_line(title, MAX_TITLE_BYTES)
+
+
+def _short_description(description: str) -> str:
+    return short_text(description, MAX_DESCRIPTION_BYTES)
+
+
 def _clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
     """Return annotations of a tool or a resource without members of a wrong type, which some clients refuse."""
     cleaned = dict(annotations)
-    _keep(cleaned, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
+    _keep(cleaned, "title", str, _short_title)
     for hint in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"):
         _keep(cleaned, hint, bool)
     _keep(cleaned, "audience", list, lambda audience: [role for role in audience if role in _ROLES])
     if not _is_share(cleaned.get("priority")):
         cleaned.pop("priority", None)
-    _keep(cleaned, "lastModified", str, clean_line)
+    _keep(cleaned, "lastModified", str, _short_title)
     return cleaned
 
 
@@ -227,7 +236,7 @@ def _clean_tool(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
     try:
         headers = compile_param_headers(schema)
     except InvalidParamHeader as error:
-        problem = clipped(clean_line(str(error)), MAX_TITLE_BYTES)  # it quotes what may be long
+        problem = short_line(str(error), MAX_TITLE_BYTES)  # it quotes what may be long
         raise _Unusable(f"has an x-mcp-header that breaks the rules: {problem}") from None
     exposed = exposed_name(prefix, own)
     return Entry("tools", own, exposed, {**entry, "name": exposed}, headers)
@@ -248,8 +257,8 @@ def _clean_argument(raw: Any) -> dict[str, Any]:
     if len(raw["name"]) > MAX_NAME_LENGTH:
         raise _Unusable("has an argument whose name is too long")
     argument = dict(raw)
-    _keep(argument, "title", str, lambda title: clipped(clean_line(title), MAX_TITLE_BYTES))
-    _keep(argument, "description", str, lambda text: clipped(clean_text(text), MAX_DESCRIPTION_BYTES))
+    _keep(argument, "title", str, _short_title)
+    _keep(argument, "description", str, _short_description)
     _keep(argument, "required", bool)
     return argument
 
@@ -287,8 +296,8 @@ def _named(entry: dict[str, Any]) -> dict[str, Any]:
     name = entry.get("name")
     if not isinstance(name, str):
         raise _Unusable("has no name")
-    _keep(entry, "mimeType", str, clean_line)
-    return {**entry, "name": clipped(clean_line(name), MAX_TITLE_BYTES)}
+    _keep(entry, "mimeType", str, lambda kind: short_line(kind, MAX_MIME_TYPE_BYTES))
+    return {**entry, "name": short_line(name, MAX_TITLE_BYTES)}
 
 
 def _keep(entry: dict[str, Any], member: str, kind: type, clean: Callable[[Any], Any] | None = None) -> bool:

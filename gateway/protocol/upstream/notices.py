@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.protocol.jsonrpc import RequestId
-from gateway.protocol.upstream.cleaning import clean_text, clipped
+from gateway.protocol.upstream.cleaning import short_text
 
 PROGRESS: Final = "notifications/progress"
 LOG: Final = "notifications/message"
@@ -25,7 +25,7 @@ def read_progress(params: Mapping[str, Any], token: RequestId) -> dict[str, Any]
     if _is_finite(total):
         told["total"] = total
     if type(message) is str:
-        told["message"] = clipped(clean_text(message), MAX_TEXT_BYTES)
+        told["message"] = short_text(message, MAX_TEXT_BYTES)
     return told
 
 
@@ -39,7 +39,7 @@ def read_log(params: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     told: dict[str, Any] = {"level": level, "data": params["data"]}
     if type(logger) is str:
-        told["logger"] = clipped(clean_text(logger), MAX_TEXT_BYTES)
+        told["logger"] = short_text(logger, MAX_TEXT_BYTES)
     return told
 
 

@@ -7,21 +7,23 @@ servers write as escapes, are replaced first, since their text is for people.
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.errors import GatewayError, ParseError
+from gateway.errors import GatewayError, ParseError, TooManyValues
 from gateway.protocol.error_codes import foreign_error
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
 from gateway.protocol.strict_json import MAX_DEPTH, containers, decode, encode
-from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved, oversteps
+from gateway.protocol.upstream.cleaning import drop_reserved, oversteps, short_text
 
 MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
 MAX_ERROR_DATA_BYTES: Final = 64 * 1024
 """A larger `data` of an error is left out."""
 MAX_ERROR_CODE: Final = 2**53 - 1
+
+MAX_VALUES: Final = 500_000
+"""How many values a message may have, as `strict_json.decode` counts them."""
 
 MAX_CONTAINERS: Final = 50_000
 """How many arrays and objects a message may contain. As many take a quarter of a second to read and to rewrite, even if
@@ -120,7 +122,9 @@ def _decode(body: bytes, max_depth: int) -> Any:
     if containers(body, MAX_CONTAINERS) > MAX_CONTAINERS:
         raise Malformed(f"the message has more than {MAX_CONTAINERS} arrays and objects")
     try:
-        return decode(replace_surrogates(body), max_depth, sys.maxsize)
+        return decode(replace_surrogates(body), max_depth, MAX_VALUES)
+    except TooManyValues:
+        raise Malformed(f"the message has more than {MAX_VALUES} values") from None
     except ParseError as error:
         raise Malformed(error.message[:1].lower() + error.message[1:]) from None
 
@@ -156,7 +160,7 @@ def _read_error(message: dict[str, Any], request_id: RequestId) -> ErrorAnswer:
     if data is not None and len(encode(data)) > MAX_ERROR_DATA_BYTES:
         data = None
     code, data = foreign_error(code, data)
-    return ErrorAnswer(code, clipped(clean_text(text), MAX_ERROR_MESSAGE_BYTES), data, has_id)
+    return ErrorAnswer(code, short_text(text, MAX_ERROR_MESSAGE_BYTES), data, has_id)
 
 
 def _read_other(message: dict[str, Any]) -> Notice | Asked:

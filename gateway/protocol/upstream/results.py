@@ -7,11 +7,12 @@ which a client could take the result for one of another kind are removed. Free t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from gateway.protocol.upstream.cleaning import clean_icons, with_clean_meta
-from gateway.protocol.upstream.uris import own_uri
+from gateway.protocol.upstream.uris import must_be_encoded, own_uri
 
 _OWN: Final[Mapping[str, frozenset[str]]] = {
     "tools/call": frozenset({"content", "structuredContent", "isError"}),
@@ -34,6 +35,15 @@ _OF_ANY_KIND: Final = frozenset({"resultType", "completion"}).union(
 )
 """Members of all kinds of results, of all wires."""
 
+_ITEMS: Final = {"tools/call": "content", "prompts/get": "messages", "resources/read": "contents"}
+"""The member of the result of each method that is a list of objects."""
+
+PORTION_ITEMS: Final = 2000
+"""How many of these objects are rewritten before other work gets its turn."""
+
+MAX_ENCODED_CHARACTERS: Final = 64 * 1024
+"""How many characters a result may have in texts that stand for URIs and are none: it takes long to encode them."""
+
 _FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
 """The members that a final result of a method has only if it poses as another kind."""
 
@@ -42,72 +52,75 @@ class Misshapen(ValueError):
     """A part of a result has a type that the protocol does not allow. The message names the part."""
 
 
-def rewrite_result(method: str, prefix: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of `tools/call`, `prompts/get` or `resources/read` for our clients.
+class Rewriting:
+    """Rewrites the result of `tools/call`, `prompts/get` or `resources/read` for our clients, in portions.
 
-    If content, messages or contents have another shape, clients would fail, so this raises `Misshapen`.
+    `result` is complete after the last portion. If content, messages or contents have a shape with which clients would
+    fail, or their URIs take too long to encode, this raises `Misshapen`.
     """
-    fields = _cleaned(prefix, result)
-    for member in _FOREIGN[method].intersection(fields):
-        del fields[member]
-    if method == "tools/call":
-        fields["content"] = [_block(prefix, block) for block in _list(fields, "content")]
-    elif method == "prompts/get":
-        fields["messages"] = [_message(prefix, message) for message in _list(fields, "messages")]
-    elif method == "resources/read":
-        fields["contents"] = [_contents(prefix, contents) for contents in _list(fields, "contents")]
-    return fields
 
+    def __init__(self, method: str, prefix: str, result: Mapping[str, Any]) -> None:
+        self._prefix = prefix
+        self._may_be_encoded = MAX_ENCODED_CHARACTERS
+        self.result = self._cleaned(result)
+        for member in _FOREIGN[method].intersection(self.result):
+            del self.result[member]
+        self._member = _ITEMS[method]
+        self._rewritten = {"content": self._block, "messages": self._message, "contents": self._contents}[self._member]
 
-def _list(fields: Mapping[str, Any], member: str) -> list[Any]:
-    value = fields.get(member)
-    if not isinstance(value, list):
-        raise Misshapen(f"its {member} is not an array")
-    return value
+    def portions(self) -> Iterator[None]:
+        """Rewrite everything. Other work may be done whenever this yields."""
+        items = self.result.get(self._member)
+        if not isinstance(items, list):
+            raise Misshapen(f"its {self._member} is not an array")
+        rewritten: list[dict[str, Any]] = []
+        while len(items) - len(rewritten) > PORTION_ITEMS:
+            rewritten += map(self._rewritten, islice(items, len(rewritten), len(rewritten) + PORTION_ITEMS))
+            yield
+        rewritten += map(self._rewritten, islice(items, len(rewritten), None))
+        self.result[self._member] = rewritten
 
+    def _message(self, message: Any) -> dict[str, Any]:
+        cleaned = self._object(message, "a message")
+        content = cleaned.get("content")
+        if isinstance(content, list):  # the content of a prompt is one block; sampling allows several
+            cleaned["content"] = [self._block(block) for block in content]
+        else:
+            cleaned["content"] = self._block(content)
+        return cleaned
 
-def _message(prefix: str, message: Any) -> dict[str, Any]:
-    cleaned = _object(prefix, message, "a message")
-    content = cleaned.get("content")
-    if isinstance(content, list):  # the content of a prompt is one block; sampling allows several
-        cleaned["content"] = [_block(prefix, block) for block in content]
-    else:
-        cleaned["content"] = _block(prefix, content)
-    return cleaned
+    def _block(self, block: Any) -> dict[str, Any]:
+        cleaned = self._object(block, "a block of content")
+        if cleaned.get("type") == "resource_link":
+            self._rewrite_uri(cleaned)
+        elif cleaned.get("type") == "resource":
+            cleaned["resource"] = self._contents(cleaned.get("resource"))
+        return cleaned
 
+    def _contents(self, contents: Any) -> dict[str, Any]:
+        cleaned = self._object(contents, "the contents of a resource")
+        self._rewrite_uri(cleaned)
+        return cleaned
 
-def _block(prefix: str, block: Any) -> dict[str, Any]:
-    cleaned = _object(prefix, block, "a block of content")
-    if cleaned.get("type") == "resource_link":
-        _rewrite(prefix, cleaned, "uri")
-    elif cleaned.get("type") == "resource":
-        cleaned["resource"] = _contents(prefix, cleaned.get("resource"))
-    return cleaned
+    def _object(self, value: Any, what: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise Misshapen(f"{what} is not an object")
+        return self._cleaned(value)
 
+    def _cleaned(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object without what its `_meta` and its icons must not have."""
+        cleaned = with_clean_meta(self._prefix, value)
+        if "icons" in cleaned:
+            icons = cleaned["icons"]
+            cleaned["icons"] = clean_icons(icons if isinstance(icons, list) else ())
+        return cleaned
 
-def _contents(prefix: str, contents: Any) -> dict[str, Any]:
-    cleaned = _object(prefix, contents, "the contents of a resource")
-    _rewrite(prefix, cleaned, "uri")
-    return cleaned
-
-
-def _object(prefix: str, value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Misshapen(f"{what} is not an object")
-    return _cleaned(prefix, value)
-
-
-def _cleaned(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object without what its `_meta` and its icons must not have."""
-    cleaned = with_clean_meta(prefix, value)
-    if "icons" in cleaned:
-        icons = cleaned["icons"]
-        cleaned["icons"] = clean_icons(icons if isinstance(icons, list) else ())
-    return cleaned
-
-
-def _rewrite(prefix: str, value: dict[str, Any], member: str) -> None:
-    uri = value.get(member)
-    if not isinstance(uri, str):
-        raise Misshapen(f"a resource has no {member}")
-    value[member] = own_uri(prefix, uri)
+    def _rewrite_uri(self, value: dict[str, Any]) -> None:
+        uri = value.get("uri")
+        if not isinstance(uri, str):
+            raise Misshapen("a resource has no uri")
+        if self._prefix and must_be_encoded(uri):
+            self._may_be_encoded -= len(uri)
+            if self._may_be_encoded < 0:
+                raise Misshapen(f"more than {MAX_ENCODED_CHARACTERS} characters are in texts in the place of URIs")
+        value["uri"] = own_uri(self._prefix, uri)

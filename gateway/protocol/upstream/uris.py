@@ -16,12 +16,12 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
+from gateway.protocol.uris.canonical import NOT_OF_URIS
+
 _TEXT_SCHEME: Final = "x"
 _APP_SCHEME: Final = "ui://"
 
-_URI: Final = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]*):(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*", re.ASCII
-)
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 _TEMPLATE: Final = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*):(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2}|\{[^{}]*\})*", re.ASCII
 )
@@ -34,7 +34,17 @@ def own_uri(prefix: str, uri: str) -> str:
 
     The result is a valid URI whatever `uri` is, except that the prefix "" changes nothing. Lone surrogates become `?`.
     """
-    return _owned(prefix, uri, _URI.fullmatch(uri), quote(uri, safe="", errors="replace"))
+    if not prefix:
+        return uri
+    if must_be_encoded(uri):
+        return f"{prefix}+{_TEXT_SCHEME}:{quote(uri, safe='', errors='replace')}"
+    return _with_prefix(prefix, uri)
+
+
+def must_be_encoded(uri: str) -> bool:
+    """Return whether a text is not a URI, or could be taken for one that was encoded."""
+    scheme = _SCHEME.match(uri)
+    return scheme is None or scheme[1].lower() == _TEXT_SCHEME or NOT_OF_URIS.search(uri, scheme.end()) is not None
 
 
 def own_template(prefix: str, template: str) -> str:
@@ -43,21 +53,20 @@ def own_template(prefix: str, template: str) -> str:
     A URI that a client makes from it stands for the URI that it would have made from the upstream's own template. The
     text of a template that is not one of URIs is percent-encoded, so there the values lose one encoding on the way.
     """
-    literals = _EXPRESSION.split(template)
-    encoded = "".join(
-        part if index % 2 else quote(part, safe="", errors="replace") for index, part in enumerate(literals)
-    )
-    return _owned(prefix, template, _TEMPLATE.fullmatch(template), encoded)
-
-
-def _owned(prefix: str, text: str, uri: re.Match[str] | None, encoded: str) -> str:
     if not prefix:
-        return text
-    if uri is None or uri[1].lower() == _TEXT_SCHEME:
-        return f"{prefix}+{_TEXT_SCHEME}:{encoded}"
-    if text[: len(_APP_SCHEME)].lower() == _APP_SCHEME:
-        return f"{text[: len(_APP_SCHEME)]}{prefix}.{text[len(_APP_SCHEME) :]}"
-    return f"{prefix}+{text}"
+        return template
+    whole = _TEMPLATE.fullmatch(template)
+    if whole is not None and whole[1].lower() != _TEXT_SCHEME:
+        return _with_prefix(prefix, template)
+    parts = enumerate(_EXPRESSION.split(template))
+    encoded = (part if index % 2 else quote(part, safe="", errors="replace") for index, part in parts)
+    return f"{prefix}+{_TEXT_SCHEME}:{''.join(encoded)}"
+
+
+def _with_prefix(prefix: str, uri: str) -> str:
+    if uri[: len(_APP_SCHEME)].lower() == _APP_SCHEME:
+        return f"{uri[: len(_APP_SCHEME)]}{prefix}.{uri[len(_APP_SCHEME) :]}"
+    return f"{prefix}+{uri}"
 
 
 def upstream_uri(prefix: str, uri: str) -> str | None:

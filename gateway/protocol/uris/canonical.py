@@ -21,7 +21,15 @@ from urllib.parse import quote, unquote_to_bytes, uses_netloc
 from gateway.protocol.uris.authority import DEFAULT_PORTS, NotCanonical, canonical_authority
 from gateway.protocol.uris.readings import outgrows
 
-__all__ = ["MAX_URI_CHARACTERS", "NotCanonical", "canonical", "canonical_listed", "problem_of", "with_normal_encodings"]
+__all__ = [
+    "MAX_URI_CHARACTERS",
+    "NOT_OF_URIS",
+    "NotCanonical",
+    "canonical",
+    "canonical_listed",
+    "problem_of",
+    "with_normal_encodings",
+]
 
 MAX_URI_CHARACTERS: Final = 8192
 """How many characters a URI may have, as a client sends it, in its canonical form, and as servers may read it."""
@@ -29,7 +37,8 @@ MAX_URI_CHARACTERS: Final = 8192
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):", re.ASCII)
 _BLANK: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f]")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
-_NOT_OF_URIS: Final = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})", re.ASCII)
+NOT_OF_URIS: Final = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})", re.ASCII)
+"""Found in every text that is not of the characters of RFC 3986, and quickly not in a long one that is."""
 _ENCODABLE: Final = re.compile(r'[ "<>^`{|}]')
 """The printable characters that a URI cannot have, without the backslash."""
 _TRIPLET: Final = re.compile(r"%([0-9A-Fa-f]{2})", re.ASCII)
@@ -112,7 +121,7 @@ def _encoded(text: str) -> str:
         text = text if text.isascii() else _BEYOND_ASCII.sub(_quoted, text)
     except UnicodeEncodeError:
         raise NotCanonical("contains half of a character") from None
-    foreign = _NOT_OF_URIS.search(text)
+    foreign = NOT_OF_URIS.search(text)
     if foreign is not None:
         raise NotCanonical(f"contains {foreign[0]!r}, which a URI cannot have; percent-encode it")
     if "%" not in text:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import Prompt, Resource, ResourceTemplate, Tool
 
-from gateway.protocol.upstream.cleaning import clean_line, clean_text, clipped
+from gateway.protocol.upstream.cleaning import clean_line, clean_text, short_line, short_text
 from gateway.protocol.upstream.entries import (
     IDENTITY,
     MAX_DESCRIPTION_BYTES,
@@ -329,7 +329,8 @@ def test_clean_texts_have_no_control_characters(text: str) -> None:
 
 
 @given(st.text(), st.integers(0, 50))
-def test_a_clipped_text_is_a_start_of_the_text_within_the_limit(text: str, limit: int) -> None:
-    start = clipped(text, limit)
-    assert text.startswith(start)
-    assert len(start.encode()) <= limit
+def test_a_short_text_is_a_start_of_the_clean_text_within_the_limit(text: str, limit: int) -> None:
+    for clean, shorten in ((clean_text, short_text), (clean_line, short_line)):
+        start = shorten(text, limit)
+        assert clean(text).startswith(start)
+        assert len(start.encode()) <= limit

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocol.upstream.cleaning import MAX_ICONS, MAX_META_NAMES
-from gateway.protocol.upstream.results import Misshapen, rewrite_result
+from gateway.protocol.upstream.cleaning import MAX_ICONS, MAX_META_NAMES, MAX_MIME_TYPE_BYTES, MAX_SIZE_BYTES, MAX_SIZES
+from gateway.protocol.upstream.results import MAX_ENCODED_CHARACTERS, PORTION_ITEMS, Misshapen, Rewriting
 
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=20)),
@@ -33,6 +34,13 @@ CALL: dict[str, Any] = {
     "future": [1, {"uri": "file:///a"}],
     "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "x"}, "com.example/a": 1},
 }
+
+
+def rewrite_result(method: str, prefix: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    rewriting = Rewriting(method, prefix, result)
+    for _ in rewriting.portions():
+        pass
+    return rewriting.result
 
 
 def test_links_and_embedded_resources_get_the_prefix_and_nothing_else_changes() -> None:
@@ -101,6 +109,47 @@ def test_an_object_has_a_limited_number_of_icons() -> None:
     block = {"type": "text", "text": "a", "icons": [GOOD_ICON] * (MAX_ICONS + 1)}
     called = rewrite_result("tools/call", "docs", {"content": [block]})
     assert called["content"][0]["icons"] == [GOOD_ICON] * MAX_ICONS
+
+
+@pytest.mark.parametrize(("items", "portions"), [(PORTION_ITEMS, 0), (PORTION_ITEMS + 1, 1), (3 * PORTION_ITEMS, 2)])
+def test_other_work_may_be_done_between_portions_of_a_long_result(items: int, portions: int) -> None:
+    links = [{"type": "resource_link", "uri": f"file:///{number}", "name": "a"} for number in range(items)]
+    rewriting = Rewriting("tools/call", "docs", {"content": links})
+    assert len(list(rewriting.portions())) == portions
+    assert rewriting.result["content"] == [{**link, "uri": "docs+" + link["uri"]} for link in links]
+
+
+def test_a_long_uri_passes_and_long_texts_in_the_place_of_uris_do_not() -> None:
+    def linked(*uris: str) -> dict[str, Any]:
+        return {"content": [{"type": "resource_link", "uri": uri, "name": "a"} for uri in uris]}
+
+    long = "data:" + "a" * 1_000_000
+    assert rewrite_result("tools/call", "docs", linked(long)) == linked("docs+" + long)
+    half = "é" * (MAX_ENCODED_CHARACTERS // 2)
+    encoded = "docs+x:" + "%C3%A9" * len(half)
+    assert rewrite_result("tools/call", "docs", linked(half, half)) == linked(encoded, encoded)
+    assert rewrite_result("tools/call", "", linked(half, half, half)) == linked(half, half, half)
+    with pytest.raises(Misshapen, match="in the place of URIs"):
+        rewrite_result("tools/call", "docs", linked(half, half, "a b"))
+
+
+def test_the_sizes_and_the_type_of_an_icon_are_short_and_few() -> None:
+    icon = {**GOOD_ICON, "sizes": ["é" * 100] * 100, "mimeType": "a\u200b" * 1000}
+    block = {"type": "text", "text": "a", "icons": [icon]}
+    cleaned = rewrite_result("tools/call", "docs", {"content": [block]})["content"][0]["icons"][0]
+    assert cleaned["sizes"] == ["é" * (MAX_SIZE_BYTES // 2)] * MAX_SIZES
+    assert cleaned["mimeType"] == "a" * ((MAX_MIME_TYPE_BYTES + 1) // 2)
+
+
+@pytest.mark.parametrize(
+    ("page", "own"), [("ui://app/a", "ui://docs.app/a"), ("https://a/", "docs+https://a/"), ("a b", None), (7, 7)]
+)
+def test_an_app_page_gets_the_prefix_and_is_left_out_if_it_is_no_uri(page: Any, own: Any) -> None:
+    block = {"type": "text", "text": "a", "_meta": {"ui": {"resourceUri": page, "b": 1}, "openai/outputTemplate": page}}
+    meta = rewrite_result("tools/call", "docs", {"content": [block]})["content"][0]["_meta"]
+    assert meta == (
+        {"ui": {"b": 1}} if own is None else {"ui": {"resourceUri": own, "b": 1}, "openai/outputTemplate": own}
+    )
 
 
 @pytest.mark.parametrize("further", [0, 1])
