@@ -26,8 +26,15 @@ from gateway.upstreams.config.pins import ToPin, lock_file_of, write_lock
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.lists.listing import GATEWAY, MAX_BYTES, Listed, NeedsSession, discover, read_all
-from gateway.upstreams.lists.readings import Readings
+from gateway.upstreams.lists.listing import (
+    GATEWAY,
+    MAX_BYTES,
+    Listed,
+    NeedsSession,
+    discover,
+    read_all,
+    readings_of_lists,
+)
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.relay import UpstreamRelay
 
@@ -186,7 +193,7 @@ async def _part_of(definition: Definition, connection: UpstreamConnection, liste
         Bulkhead(definition.max_in_flight, definition.rate, lambda _count: None),
     )
     relay = UpstreamRelay(definition, guarded, connection.credentials, metrics)
-    return await PartMaker(definition, guarded, relay, metrics, Readings()).listed(listed, None)
+    return await PartMaker(definition, guarded, relay, metrics, readings_of_lists()).listed(listed, None)
 
 
 def _entries(part: Part | None) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ Redirects are not followed, nothing is repeated, and the proxy variables of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeAlias
 
@@ -136,8 +136,8 @@ class HttpResponse:
         self.headers: Mapping[str, str] = incoming.headers
         self._incoming = incoming
 
-    async def body(self, limit: int) -> bytes:
-        """Return the body.
+    async def body(self, limit: int, count: Callable[[int], None] | None = None) -> bytes:
+        """Return the body. `count` is called with the size of each piece of one that does not arrive at once.
 
         If it has more than `limit` bytes, is incomplete, late or malformed, this raises `HttpFailure`.
         """
@@ -153,6 +153,8 @@ class HttpResponse:
         while piece := await incoming.piece():
             if len(received) + len(piece) > limit:
                 raise _too_large(limit)
+            if count is not None:
+                count(len(piece))
             received += piece
         return bytes(received)
 

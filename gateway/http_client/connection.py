@@ -22,6 +22,13 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEADERS: Final = 256
 """How many headers a response may have, with its trailers and those of interim responses."""
 
+PORTION_BYTES: Final = 32 * 1024
+"""How much of a response is parsed before other work gets its turn: a piece of a body may be one byte."""
+
+MAX_SMALL_PIECES: Final = 4096
+BYTES_OF_PIECE: Final = 32
+"""A body may have so many pieces, and one more for so many of its bytes: each takes time, however small."""
+
 _STALE: Final = select.POLLIN | getattr(select, "POLLRDHUP", 0)
 
 
@@ -63,6 +70,8 @@ class HttpConnection(asyncio.Protocol):
         self._header_count = 0
         self._header_bytes = 0
         self._unproductive_bytes = 0  # received since the last byte of a body
+        self._pieces = self._body_bytes = 0
+        self._unparsed = b""
         self._in_body = False
         self._ends_with_connection = False
         self._is_ended = False  # the last byte of the response was parsed
@@ -78,7 +87,7 @@ class HttpConnection(asyncio.Protocol):
         self._incoming = incoming
         self._timer = self._loop.call_at(deadline, self._time_out)
         self._headers = {}
-        self._header_count = self._header_bytes = self._unproductive_bytes = 0
+        self._header_count = self._header_bytes = self._unproductive_bytes = self._pieces = self._body_bytes = 0
         self._in_body = self._ends_with_connection = self._is_ended = self._is_reusable = False
         self.transport.write(request + body)
         return incoming
@@ -114,7 +123,27 @@ class HttpConnection(asyncio.Protocol):
             self._timer = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse a piece of the response."""
+        """Parse a part of the response, in portions if it is long."""
+        if len(data) <= PORTION_BYTES and not self._unparsed:
+            self._take(data)
+            return
+        self._unparsed += data
+        self._pause()
+        self._take_portion()
+
+    def _take_portion(self) -> None:
+        """Parse the next portion of what has arrived, and the others as soon as the reader wants them."""
+        portion, self._unparsed = self._unparsed[:PORTION_BYTES], self._unparsed[PORTION_BYTES:]
+        if not portion:
+            return
+        self._take(portion)
+        incoming = self._incoming
+        if incoming is None:
+            self._unparsed = b""
+        if incoming is None or incoming.resume is None:
+            self._resume()
+
+    def _take(self, data: bytes) -> None:
         incoming = self._incoming
         if incoming is None:
             self.abort()  # nothing was asked
@@ -127,6 +156,7 @@ class HttpConnection(asyncio.Protocol):
                 self._refuse(error)
                 return
         if self._is_ended:
+            self._is_reusable = self._is_reusable and not self._unparsed
             self._finish(incoming)
 
     def eof_received(self) -> None:
@@ -134,6 +164,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the response that was being received."""
+        while self._unparsed and self._incoming is not None:
+            self._take_portion()
         self.is_lost = True
         self._parser = None  # it refers to this object
         self._poll = None
@@ -182,10 +214,14 @@ class HttpConnection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """Pass a piece of the body on."""
         self._unproductive_bytes = 0
+        self._pieces += 1
+        self._body_bytes += len(data)
+        if self._pieces > MAX_SMALL_PIECES + self._body_bytes // BYTES_OF_PIECE:
+            raise _Refused("the body has too many small pieces")
         incoming = self._incoming
         if incoming is not None and incoming.receive(data) and incoming.resume is None:
             incoming.resume = self._resume
-            self.transport.pause_reading()
+            self._pause()
 
     def on_message_complete(self) -> None:
         """Note the end of the response, or forget an interim one."""
@@ -210,8 +246,15 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.transport.abort()
 
-    def _resume(self) -> None:
+    def _pause(self) -> None:
         if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        """Parse what has arrived, then receive more."""
+        if self._unparsed:
+            self._loop.call_soon(self._take_portion)
+        elif not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _parse(self, data: bytes) -> None:

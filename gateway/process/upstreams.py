@@ -27,12 +27,13 @@ from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import Credentials, credentials_of
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.lists.readings import Readings
+from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import UpstreamTelemetry, UpstreamTracing
+from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import UpstreamRelay
-from gateway.upstreams.stateless import StatelessClient
+from gateway.upstreams.stateless import StatelessClient, readings_of_answers
 from gateway.upstreams.upstreams import Upstreams
 from gateway.upstreams.watching import UpstreamWatcher, log_file
 
@@ -63,9 +64,11 @@ def connect(
     telemetry: UpstreamTelemetry,
     file: str,
     tracing: UpstreamTracing | None = None,
+    *,
     turns: Turns | None = None,
+    readings: Readings | None = None,
 ) -> UpstreamConnection:
-    """Return the client of an upstream. It does not connect yet. See `StatelessClient` for `turns`.
+    """Return the client of an upstream. It does not connect yet. See `StatelessClient` for `turns` and `readings`.
 
     Raises:
         ConfigurationError: its address, proxy or certificates cannot be used.
@@ -77,7 +80,14 @@ def connect(
     credentials = credentials_of(definition)
     client_info = {"name": CLIENT_NAME, "version": __version__}
     client = StatelessClient(
-        definition.name, http, credentials, telemetry, client_info=client_info, tracing=tracing, turns=turns
+        definition.name,
+        http,
+        credentials,
+        telemetry,
+        client_info=client_info,
+        tracing=tracing,
+        turns=turns,
+        readings=readings,
     )
     return UpstreamConnection(client, credentials, http)
 
@@ -115,7 +125,8 @@ class ServedUpstreams:
         self._announce = announce
         self._tracing = tracing
         self._metrics = UpstreamMetrics(registry)
-        self._readings = Readings()
+        self._readings = readings_of_lists()
+        self._answers = readings_of_answers()
         self._turns = Turns()
         self._hidden: frozenset[Hidden] = frozenset()
         reader = UpstreamReader(Path(self._path))
@@ -177,7 +188,9 @@ class ServedUpstreams:
         Raises:
             ConfigurationError: its address, proxy or certificates cannot be used.
         """
-        connection = connect(definition, self._metrics, self._path, self._tracing, self._turns)
+        connection = connect(
+            definition, self._metrics, self._path, self._tracing, turns=self._turns, readings=self._answers
+        )
         return Live(
             definition,
             connection,

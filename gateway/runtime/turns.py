@@ -16,26 +16,31 @@ _Waiter: TypeAlias = "asyncio.Future[None]"
 class Turns:
     """Hands out turns one after the other, so that other work is done between pieces of long work.
 
-    Begun work comes before new work, so that little is half done at once. New work of all groups has turns alike,
-    however much of it waits, and so have the callers within a group. It belongs to one event loop.
+    All groups have turns alike, however much work of each waits. Within a group, begun work comes before new work, so
+    that little is half done at once, and callers may begin alike. It belongs to one event loop.
     """
 
     def __init__(self) -> None:
-        self._going_on: deque[_Waiter] = deque()
-        self._beginning: dict[Hashable, dict[Hashable, deque[_Waiter]]] = {}  # by group and caller; the next first
+        self._groups: dict[Hashable, _Group] = {}  # the next first
         self._is_pausing = False
 
-    async def turn(self, group: Hashable, caller: Hashable) -> None:
+    async def begin(self, group: Hashable, caller: Hashable) -> None:
         """Wait for a turn to begin some work. It lasts until the task waits again."""
         waiter = asyncio.get_running_loop().create_future()
-        self._beginning.setdefault(group, {}).setdefault(caller, deque()).append(waiter)
+        self._group(group).beginning.setdefault(caller, deque()).append(waiter)
         await self._given(waiter)
 
-    async def go_on(self) -> None:
-        """Wait for a turn to go on with work that has begun."""
+    async def resume(self, group: Hashable) -> None:
+        """Wait for another turn for work that has begun."""
         waiter = asyncio.get_running_loop().create_future()
-        self._going_on.append(waiter)
+        self._group(group).begun.append(waiter)
         await self._given(waiter)
+
+    def _group(self, name: Hashable) -> _Group:
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = _Group()
+        return group
 
     async def _given(self, waiter: _Waiter) -> None:
         if not self._is_pausing:
@@ -47,7 +52,7 @@ class Turns:
     def _go_round(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
         """Let the event loop go round so often, and give the next turn."""
         if left == 0:
-            waiter = _first(self._going_on) or self._next_to_begin()
+            waiter = self._next()
             if waiter is None:
                 self._is_pausing = False
                 return
@@ -55,22 +60,35 @@ class Turns:
             left = PAUSES + 1
         loop.call_soon(self._go_round, loop, left - 1)
 
-    def _next_to_begin(self) -> _Waiter | None:
-        """Remove the waiter whose turn it is. Its group and its caller wait behind all others then."""
-        while self._beginning:
-            group, callers = next(iter(self._beginning.items()))
-            caller, waiters = next(iter(callers.items()))
-            waiter = _first(waiters)
-            del callers[caller]
-            if waiters:
-                callers[caller] = waiters
-            if waiter is not None or not callers:
-                del self._beginning[group]
-                if callers:
-                    self._beginning[group] = callers
+    def _next(self) -> _Waiter | None:
+        """Remove the waiter whose turn it is. Its group waits behind all others then."""
+        while self._groups:
+            name, group = next(iter(self._groups.items()))
+            del self._groups[name]
+            waiter = group.next()
             if waiter is not None:
+                self._groups[name] = group
                 return waiter
         return None
+
+
+class _Group:
+    """The work of one group that waits. `beginning` has that of each caller, the next one first."""
+
+    def __init__(self) -> None:
+        self.begun: deque[_Waiter] = deque()
+        self.beginning: dict[Hashable, deque[_Waiter]] = {}
+
+    def next(self) -> _Waiter | None:
+        """Remove the waiter whose turn it is, None without one. Its caller waits behind all others then."""
+        waiter = _first(self.begun)
+        while waiter is None and self.beginning:
+            caller, waiters = next(iter(self.beginning.items()))
+            del self.beginning[caller]
+            waiter = _first(waiters)
+            if waiters:
+                self.beginning[caller] = waiters
+        return waiter
 
 
 def _first(waiters: deque[_Waiter]) -> _Waiter | None:

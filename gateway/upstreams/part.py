@@ -31,8 +31,8 @@ from gateway.upstreams.judging import Judge, Verdict, may_be_served, serves
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
-from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.ports import UpstreamTelemetry
+from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, UpstreamRelay
 from gateway.upstreams.texts import refused_request, sentence_of
 

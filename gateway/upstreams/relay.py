@@ -463,7 +463,7 @@ class _Leg:
         try:
             rewriting = Rewriting(self._request.method, self._relay.definition.prefix, result)
             for _ in rewriting.portions():
-                await self._relay.turns.go_on()
+                await self._relay.turns.resume(self._name)
         except Misshapen as problem:
             raise self._relay.failure(Reason.MALFORMED, sent=True, detail=str(problem)) from None
         return rewriting.result

@@ -45,6 +45,7 @@ from gateway.upstreams.ports import (
     UpstreamTelemetry,
     UpstreamTracing,
 )
+from gateway.upstreams.readings import Count, Readings
 from gateway.upstreams.statuses import may_have_error, meaning_of
 
 ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
@@ -98,6 +99,15 @@ _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR
 T = TypeVar("T")
 
 
+def readings_of_answers() -> Readings:
+    """Return what bounds the memory of answers while they are read."""
+    return Readings("answers", UpstreamFailure)
+
+
+def _uncounted(_size: int) -> None:
+    """Count nothing: what is read is small."""
+
+
 class _Hearing(msgspec.Struct, frozen=True):
     """Which notices of a request somebody wants."""
 
@@ -135,7 +145,8 @@ class StatelessClient:
 
     `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
     a span for each request, which the upstream can join. The large answers of all clients with the same `turns` are
-    handled one after the other, with turns for each upstream and each of its callers alike.
+    handled one after the other, with turns for each upstream and each of its callers alike; those with the
+    same `readings` share the memory for answers that are being read.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -150,6 +161,7 @@ class StatelessClient:
         client_info: Mapping[str, Any],
         tracing: UpstreamTracing | None = None,
         turns: Turns | None = None,
+        readings: Readings | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._upstream = upstream
@@ -159,6 +171,7 @@ class StatelessClient:
         self._client_info = client_info
         self._tracing = tracing
         self._turns = Turns() if turns is None else turns
+        self._readings = readings_of_answers() if readings is None else readings
         self._clock = clock
         self._ids = itertools.count(1)
 
@@ -299,7 +312,10 @@ class StatelessClient:
         """Send a request, and return its result."""
         async with contextlib.AsyncExitStack() as stack:
             response = await self._open(job, stack)
-            return self._result_of(await self._read(response, job), job)
+            answer = await self._readings.read(
+                self._upstream, job.caller.principal, lambda count: self._read(response, job, count)
+            )
+            return self._result_of(answer, job)
 
     async def _open(self, job: _Job, stack: contextlib.AsyncExitStack) -> HttpResponse:
         """Send a request and return its response, which has the status 200. `stack` closes it.
@@ -368,15 +384,15 @@ class StatelessClient:
         is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
         return message if isinstance(message, ErrorAnswer) and is_answer else None
 
-    async def _read(self, response: HttpResponse, job: _Job) -> Result | ErrorAnswer:
+    async def _read(self, response: HttpResponse, job: _Job, count: Count) -> Result | ErrorAnswer:
         """Return the answer in a response, and pass on the notices before it."""
         kind = _media_type(response)
         if kind == _JSON:
-            return await self._read_json(response, job)
+            return await self._read_json(response, job, count)
         if kind != _EVENTS:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         pieces = response.chunks()
-        messages = self._messages(pieces, job, limit=STREAM_FACTOR * job.max_bytes)
+        messages = self._messages(pieces, job, count, limit=STREAM_FACTOR * job.max_bytes)
         notices = 0
         async with contextlib.aclosing(messages):
             async for message in messages:
@@ -391,11 +407,11 @@ class StatelessClient:
                     return answer
         raise self._failure(Reason.CUT, "the event stream ended before the answer")
 
-    async def _read_json(self, response: HttpResponse, job: _Job) -> Result | ErrorAnswer:
+    async def _read_json(self, response: HttpResponse, job: _Job, count: Count = _uncounted) -> Result | ErrorAnswer:
         if _media_type(response) != _JSON:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         try:
-            body = await response.body(job.max_bytes)
+            body = await response.body(job.max_bytes, count)
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
         message = await self._message(body, job)
@@ -404,11 +420,11 @@ class StatelessClient:
         return self._answer(message)
 
     async def _messages(
-        self, pieces: AsyncIterator[bytes], job: _Job, *, limit: int | None
+        self, pieces: AsyncIterator[bytes], job: _Job, count: Count = _uncounted, *, limit: int | None
     ) -> AsyncGenerator[Message, None]:
         """Yield the messages of an event stream, of which at most `limit` bytes are read."""
         events, portions = EventStream(job.max_bytes), _Portions()
-        received = 0
+        received = counted = 0
         try:
             async for piece in pieces:
                 received += len(piece)
@@ -417,8 +433,13 @@ class StatelessClient:
                 for start in range(0, len(piece), PORTION_BYTES):
                     portion = piece[start : start + PORTION_BYTES]
                     for event in events.feed(portion):
+                        count(len(event) - counted)
+                        counted = len(event)
                         yield await self._message(event, job)
                         await portions.read(events=1)
+                    if events.unfinished_bytes != counted:
+                        count(events.unfinished_bytes - counted)
+                        counted = events.unfinished_bytes
                     await portions.read(size=len(portion))
         except EventTooLarge as error:
             raise self._failure(Reason.TOO_LARGE, str(error)) from None
@@ -431,11 +452,11 @@ class StatelessClient:
             return self._decoded(body, job)
         try:
             async with asyncio.timeout_at(job.deadline):
-                await self._turns.turn(self._upstream, job.caller.principal)
+                await self._turns.begin(self._upstream, job.caller.principal)
         except TimeoutError:
             raise self._failure(Reason.TIMED_OUT, "its answer was not read in time") from None
         message = self._decoded(body, job)
-        await self._turns.go_on()
+        await self._turns.resume(self._upstream)
         return message
 
     def _decoded(self, body: bytes, job: _Job) -> Message:

@@ -135,7 +135,7 @@ class Exchange:
 
     async def turn(self, caller: Hashable) -> None:
         """Wait for a turn to do work that stops the event loop for some time. Callers have turns alike."""
-        await self._patience.turns.turn(None, caller)
+        await self._patience.turns.begin(None, caller)
 
     def begin(self, *, may_stream: bool, outlives_client: bool = False) -> None:
         """Watch for a disconnect of the client from now on. It cancels the current task.

@@ -12,9 +12,9 @@ async def test_other_work_goes_on_between_two_turns_and_begun_work_comes_first()
     turns, done = Turns(), list[str]()
 
     async def work(name: str) -> None:
-        await turns.turn(None, name)
+        await turns.begin(None, name)
         done.append(f"{name} begins")
-        await turns.go_on()
+        await turns.resume(None)
         done.append(f"{name} ends")
 
     async def other() -> None:
@@ -35,12 +35,12 @@ async def test_other_work_goes_on_between_two_turns_and_begun_work_comes_first()
 
 async def test_who_no_longer_waits_gets_no_turn_and_holds_up_nobody() -> None:
     turns = Turns()
-    first, second, third = (asyncio.create_task(turns.turn(None, None)) for _ in range(3))
+    first, second, third = (asyncio.create_task(turns.begin(None, None)) for _ in range(3))
     await asyncio.sleep(0)
     second.cancel()
 
     await asyncio.wait_for(asyncio.gather(first, third), 10)
-    await asyncio.wait_for(turns.turn(None, None), 10)
+    await asyncio.wait_for(turns.begin(None, None), 10)
     assert second.cancelled()
 
 
@@ -49,7 +49,7 @@ async def order_of(*waiting: tuple[str, str]) -> list[str]:
     turns, done = Turns(), list[str]()
 
     async def work(group: str, caller: str) -> None:
-        await turns.turn(group, caller)
+        await turns.begin(group, caller)
         done.append(group + caller)
 
     await asyncio.gather(*(work(group, caller) for group, caller in waiting))
@@ -66,7 +66,7 @@ async def test_a_group_keeps_its_turn_when_some_of_its_work_is_cancelled() -> No
     turns, done = Turns(), list[str]()
 
     async def work(group: str, caller: str) -> None:
-        await turns.turn(group, caller)
+        await turns.begin(group, caller)
         done.append(group + caller)
 
     tasks = [asyncio.create_task(work(*each)) for each in (("a", "1"), ("a", "1"), ("a", "2"), ("b", "1"), ("b", "1"))]

@@ -188,7 +188,7 @@ async def test_a_body_that_may_take_long_to_decode_waits_for_its_turn_and_others
     assert (await echo(app, "ada", SMALL_BYTES)).text == "hello"
     patience = app._endpoint._patience
     assert patience is not None
-    waiting = [asyncio.create_task(patience.turns.go_on()) for _ in range(500)]
+    waiting = [asyncio.create_task(patience.turns.resume(None)) for _ in range(500)]
     large = asyncio.create_task(echo(app, "ada", QUICK_BYTES + 1))
     await until_held(app, QUICK_BYTES + 1)
     assert (await echo(app, "ada", QUICK_BYTES)).text == "hello"

@@ -38,6 +38,11 @@ class EventStream:
         self._lines = 0
         self._type = b""
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many bytes it holds of an event, and of a line of it, that have not ended."""
+        return len(self._line) + len(self._data)
+
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the data of the events that end in `piece`. The lines of one event are joined with line feeds.
 
@@ -81,8 +86,8 @@ class EventStream:
         return line
 
     def _check_length(self, size: int) -> None:
-        if size > self._max_bytes + len(b"data: "):
-            raise EventTooLarge(f"a line of the event stream is larger than {self._max_bytes} bytes")
+        if size + len(self._data) > self._max_bytes + len(b"data: "):
+            raise EventTooLarge(f"a line or an event of the stream is larger than {self._max_bytes} bytes")
 
     def _take_data(self, line: bytes) -> None:
         name, _, value = line.partition(b":")

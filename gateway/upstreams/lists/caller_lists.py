@@ -24,13 +24,12 @@ from gateway.upstreams.known import KnownEntries
 from gateway.upstreams.lists.listing import (
     PAGE_SECONDS,
     RELAYED_CAPABILITIES,
-    Count,
     Entries,
     UnusableLists,
     read_list,
 )
-from gateway.upstreams.lists.readings import Readings
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.readings import Count, Readings
 
 MAX_LISTS: Final = 4_000
 MAX_ENTRIES: Final = 100_000

@@ -15,6 +15,7 @@ from gateway.protocol.versions import META_SERVER_INFO, RELEASED
 from gateway.registry.parts import Kind
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.readings import Count, Readings
 
 MAX_PAGES: Final = 64
 MAX_ENTRIES: Final = 10_000
@@ -44,9 +45,6 @@ METHOD_NOT_FOUND: Final = -32601
 Entries: TypeAlias = tuple[dict[str, Any], ...]
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends a request with a method and params, and returns its result. Raises `UpstreamFailure` and `UpstreamError`."""
-
-Count: TypeAlias = Callable[[int], None]
-"""Counts memory that a list takes while it is read. Raises `UnusableLists` if that is too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,11 @@ class NeedsSession(UpstreamFailure):
 
 class UnusableLists(UpstreamFailure):
     """The upstream answered every request, but its lists make no sense or are too long. Nobody has counted it yet."""
+
+
+def readings_of_lists() -> Readings:
+    """Return what bounds the memory of lists while they are read."""
+    return Readings("lists", UnusableLists)
 
 
 @dataclass(frozen=True, slots=True)

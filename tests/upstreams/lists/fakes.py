@@ -13,10 +13,11 @@ from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.lists.readings import Readings
+from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import Changes, UpstreamCaller
+from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import UpstreamRelay
 
 CHANGING = {"listChanged": True}
@@ -198,7 +199,7 @@ def make_live(
 ) -> Live:
     def make_parts(client: GuardedClient) -> PartMaker:
         relay = UpstreamRelay(definition, client, credentials_of(definition), telemetry)
-        return PartMaker(definition, client, relay, telemetry, readings or Readings())
+        return PartMaker(definition, client, relay, telemetry, readings or readings_of_lists())
 
     return Live(definition, upstream, telemetry, make_parts=make_parts, changed=changed, announce=announce)
 

@@ -26,8 +26,7 @@ from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.judging import MAX_REMEMBERED_CHARACTERS, _verdict
-from gateway.upstreams.lists.listing import Discovered, Listed
-from gateway.upstreams.lists.readings import Readings
+from gateway.upstreams.lists.listing import Discovered, Listed, readings_of_lists
 from gateway.upstreams.part import MEMORY_AT_ONCE, URIS_AT_ONCE, PartMaker
 from gateway.upstreams.relay import UpstreamRelay
 from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
@@ -43,7 +42,7 @@ class Making:
         breaker = Breaker(lambda: 0.0, lambda _is_open: None)
         client = GuardedClient(definition.name, self.upstream, breaker, Bulkhead(4, None, lambda _number: None))
         relay = UpstreamRelay(definition, client, credentials_of(definition), self.telemetry)
-        self.maker = PartMaker(definition, client, relay, self.telemetry, Readings())
+        self.maker = PartMaker(definition, client, relay, self.telemetry, readings_of_lists())
 
     async def part(self, *tools: Any, instructions: str = "", **lists: Any) -> Part:
         """Return the part of an upstream with these lists and instructions."""

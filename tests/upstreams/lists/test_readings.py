@@ -12,12 +12,13 @@ import pytest
 from gateway.registry.parts import KINDS, Kind
 from gateway.registry.relayed import Requester
 from gateway.sealing.principal import Principal
+from gateway.upstreams import readings
 from gateway.upstreams.failures import Reason, UpstreamFailure
-from gateway.upstreams.lists import caller_lists, readings
+from gateway.upstreams.lists import caller_lists
 from gateway.upstreams.lists.caller_lists import ListsByCaller
-from gateway.upstreams.lists.listing import LISTS, read_list
-from gateway.upstreams.lists.readings import Readings
+from gateway.upstreams.lists.listing import LISTS, read_list, readings_of_lists
 from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.readings import Readings
 from tests.upstreams.lists.fakes import FakeUpstream, Served, definition_of, tool, until
 
 ADA, BOB = Principal("issuer", "ada", "app"), Principal("issuer", "bob", "app")
@@ -122,7 +123,7 @@ async def test_a_caller_with_many_values_of_a_header_makes_only_their_own_lists_
 
 
 async def test_the_lists_of_all_upstreams_count_together_and_the_upstream_with_most_gives_way() -> None:
-    shared = Readings()
+    shared = readings_of_lists()
     hostile, second, honest = (Reader(name, shared) for name in ("one", "two", "three"))
     large = [await hostile.start(caller(number, 110_000)) for number in range(3)]
     others = [await second.start(caller(number, 100_000)) for number in range(2)]
@@ -212,7 +213,7 @@ async def test_nothing_of_a_list_stays_with_the_error_of_its_reading() -> None:
 
     seen, ask = _second(answer)
     with pytest.raises(UpstreamFailure) as problem:
-        await Readings().read("bugs", ADA, lambda count: read_list("bugs", ask, "tools", count=count))
+        await readings_of_lists().read("bugs", ADA, lambda count: read_list("bugs", ask, "tools", count=count))
     assert problem.value.reason is Reason.CUT
     assert [reference() for reference in seen] == [None, None]
 

@@ -1,4 +1,4 @@
-"""The memory of lists that are being read for callers. It counts until they are kept."""
+"""The memory of what upstreams send while it is being read: lists for callers, and answers to calls."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from gateway.errors import GatewayError
-from gateway.upstreams.failures import Reason
-from gateway.upstreams.lists.listing import Count, UnusableLists
+from gateway.upstreams.failures import Reason, UpstreamFailure
 
 MAX_BYTES_OF_UPSTREAM: Final = 128 * 2**20
 MAX_BYTES: Final = 256 * 2**20
-"""How much memory the lists may take that are being read from one upstream, and from all of them."""
+"""How much memory may be taken by what is being read from one upstream, and from all of them."""
 
 _T = TypeVar("_T")
 
@@ -29,31 +28,37 @@ class _Held:
     size: int = 0
 
 
+Count: TypeAlias = Callable[[int], None]
+"""Counts further memory, or less of it if negative. Raises `UpstreamFailure` if it is too much."""
+
 Reading: TypeAlias = Callable[[Count], Awaitable[_T]]
-"""Reads a list, and counts its memory while it grows."""
+"""Reads a list or an answer, and counts its memory while it grows."""
 
 
 class Readings:
-    """Bounds the memory of the lists that are being read in one process.
+    """Bounds the memory of what is being read in one process: `what` says of what, in the plural.
 
-    If they take too much together, a reading ends with `UnusableLists`: of the upstream that holds most, and there of
-    the reader who holds most, the largest one. So small lists are read whatever other upstreams and readers do. If
-    several hold about the same, the newest one gives way: otherwise, each reading would end the one before it.
+    If it is too much together, a reading ends with a `failure`: of the upstream that holds most, and there of the
+    reader who holds most, the largest one. So small ones are read whatever other upstreams and readers do. If several
+    hold about the same, the newest one gives way: otherwise, each reading would end the one before it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str, failure: type[UpstreamFailure]) -> None:
+        self._what = what
+        self._failure = failure
         self._held: dict[_Held, None] = {}
+        self._memory: defaultdict[str, int] = defaultdict(int)  # by upstream
 
     @property
     def memory(self) -> int:
         """How much memory all readings hold."""
-        return _sum(self._held)
+        return sum(self._memory.values())
 
     async def read(self, upstream: str, reader: Hashable, reading: Reading[_T]) -> _T:
         """Return what a reading returns. The memory that it counts is held until it ends.
 
         Raises:
-            UnusableLists: all readings together take too much.
+            UpstreamFailure: all readings together take too much.
         """
         try:
             async with asyncio.timeout(None) as limit:
@@ -62,33 +67,43 @@ class Readings:
                 try:
                     return await reading(lambda size: self._add(held, size))
                 finally:
-                    self._held.pop(held, None)
+                    self._release(held)
         except TimeoutError:
             if not limit.expired():
                 raise
         except GatewayError as problem:
             problem.__context__ = None
             raise problem.with_traceback(None)  # noqa: B904 - it is the same error, and its frames have what was read
-        raise _too_much(upstream)  # not inside `except`: its context would have what was read, too
+        raise self._too_much(upstream)  # not inside `except`: its context would have what was read, too
 
     def _add(self, held: _Held, size: int) -> None:
         if held not in self._held:  # it ends in a moment
-            raise _too_much(held.upstream)
+            raise self._too_much(held.upstream)
         held.size += size
+        self._memory[held.upstream] += size
         while crowd := self._crowd(held.upstream):
             largest = _largest_share(_largest_share(crowd, lambda each: each.reader), lambda each: each)[0]
-            del self._held[largest]
+            self._release(largest)
             if largest is held:
-                raise _too_much(held.upstream)
+                raise self._too_much(held.upstream)
             largest.limit.reschedule(asyncio.get_running_loop().time())
+
+    def _release(self, held: _Held) -> None:
+        if held in self._held:
+            del self._held[held]
+            self._memory[held.upstream] -= held.size
+            if not self._memory[held.upstream]:
+                del self._memory[held.upstream]
 
     def _crowd(self, upstream: str) -> list[_Held]:
         """Return the readings of the upstream that holds too much, none if there is room. The newest come first."""
-        held = list(reversed(self._held))
-        mine = [each for each in held if each.upstream == upstream]
-        if _sum(mine) > MAX_BYTES_OF_UPSTREAM:
-            return mine
-        return _largest_share(held, lambda each: each.upstream) if _sum(held) > MAX_BYTES else []
+        if self._memory[upstream] > MAX_BYTES_OF_UPSTREAM:
+            return [each for each in reversed(self._held) if each.upstream == upstream]
+        return _largest_share(reversed(self._held), lambda each: each.upstream) if self.memory > MAX_BYTES else []
+
+    def _too_much(self, upstream: str) -> UpstreamFailure:
+        detail = f"{self._what} that are being read take too much memory together"
+        return self._failure(upstream, Reason.TOO_LARGE, sent=True, detail=detail)
 
 
 def _largest_share(held: Iterable[_Held], of: Callable[[_Held], Hashable]) -> list[_Held]:
@@ -101,8 +116,3 @@ def _largest_share(held: Iterable[_Held], of: Callable[[_Held], Hashable]) -> li
 
 def _sum(held: Iterable[_Held]) -> int:
     return sum(each.size for each in held)
-
-
-def _too_much(upstream: str) -> UnusableLists:
-    detail = "lists that are being read take too much memory together"
-    return UnusableLists(upstream, Reason.TOO_LARGE, sent=True, detail=detail)
