@@ -33,6 +33,10 @@ MAX_PIPELINED: Final = 16
 MAX_UNFINISHED_HEAD_BYTES: Final = 2**24
 """How many bytes all heads may have that have arrived in part. Those that arrive in one piece do not count."""
 
+MAX_SMALL_PARTS: Final = 2048
+BYTES_OF_PART: Final = 128
+"""A body may arrive in so many parts, and one more for so many bytes: each takes time, however small."""
+
 _HEADER_BYTES: Final = 256
 """How much memory a header takes at most besides its text."""
 
@@ -131,6 +135,7 @@ class Connection:
         self._expects_continue = False
         self._received = 0  # bytes since the last request was complete
         self._body_due = False
+        self._parts = 0  # of the body
         self._refusal: Refusal | None = None  # sent behind the answers to the requests that came before
         self._waited_for: tuple[Cycle | None, _Due] | None = None
         self._waited_seconds = 0.0
@@ -254,6 +259,7 @@ class Connection:
         self._headers = []
         self._last_values = {}
         self._in_head = True
+        self._parts = 0
         self._is_counted = self._received > 0
         self._expects_continue = False
 
@@ -364,6 +370,9 @@ class Connection:
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
+        self._parts += 1
+        if self._parts > MAX_SMALL_PARTS + self._received // BYTES_OF_PART:
+            raise Refusal(400, "The body arrives in too many small chunks; send larger ones")
         if self.cycle is not None and not self._parser.should_upgrade():
             self.cycle.add_body(body)
 

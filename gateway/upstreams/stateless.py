@@ -144,9 +144,8 @@ class StatelessClient:
     """Sends requests to one upstream, and reads its answers strictly.
 
     `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
-    a span for each request, which the upstream can join. The large answers of all clients with the same `turns` are
-    handled one after the other, with turns for each upstream and each of its callers alike; those with the
-    same `readings` share the memory for answers that are being read.
+    a span for each request, which the upstream can join. Clients with the same `turns` handle their large answers one
+    after the other; those with the same `readings` share the memory for answers that are being read.
 
     Not thread-safe: it belongs to one event loop.
     """

@@ -19,6 +19,7 @@ from gateway.http.asgi import RawHeaders
 from gateway.http.connection import (
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,
+    MAX_SMALL_PARTS,
     MAX_UNFINISHED_HEAD_BYTES,
     SWEEP_SECONDS,
     Connection,
@@ -195,15 +196,19 @@ def server() -> Server:
     return Server()
 
 
-async def test_a_body_in_tiny_chunks_costs_no_more_for_each_byte_if_it_is_large() -> None:
+def chunks(count: int, size: int) -> bytes:
+    return b"%x\r\n%b\r\n" % (size, b"a" * size) * count
+
+
+async def test_a_body_in_small_chunks_costs_no_more_for_each_byte_if_it_is_large() -> None:
     async def seconds(count: int) -> float:
-        server = Server(limits=replace(LIMITS, max_message_bytes=10_000_000))
+        server = Server(limits=replace(LIMITS, max_message_bytes=50_000_000))
         connection, transport = server.connect()
         began = thread_time()
-        connection.data_received(CHUNKED + b"1\r\nx\r\n" * count)
+        connection.data_received(CHUNKED + chunks(count, 125))
         spent = thread_time() - began
         await feed_more(connection, transport, b"0\r\n\r\n")
-        assert [len(body) for _, body in server.served] == [count]
+        assert [len(body) for _, body in server.served] == [125 * count]
         return spent
 
     small = min([await seconds(20_000) for _ in range(3)])
@@ -813,6 +818,15 @@ SLOW_HEADS: dict[str, Iterable[bytes]] = {
 
 QUARTER_OF_A_HEAD = HEAD + b"A: " + b"a" * (MAX_UNFINISHED_HEAD_BYTES // 4)
 LARGE_HEADS = replace(LIMITS, max_connections=100, max_header_bytes=MAX_UNFINISHED_HEAD_BYTES)
+
+
+async def test_a_body_in_too_many_small_chunks_is_refused_and_other_bodies_are_not() -> None:
+    server = Server(limits=replace(LIMITS, max_message_bytes=2**21))
+    _, refused = await feed(server, CHUNKED, chunks(MAX_SMALL_PARTS * 2, 1))
+    assert refused.error == "The body arrives in too many small chunks; send larger ones"
+    _, served = await feed(server, CHUNKED, chunks(MAX_SMALL_PARTS, 1) + b"0\r\n\r\n", CHUNKED, chunks(9000, 128))
+    await feed_more(_, served, b"0\r\n\r\n")
+    assert served.statuses == [200, 200]
 
 
 async def test_when_unfinished_heads_take_too_much_memory_the_oldest_is_refused() -> None:

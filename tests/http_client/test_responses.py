@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http_client.client import HttpClient
-from gateway.http_client.connection import MAX_HEAD_BYTES, MAX_HEADERS
+from gateway.http_client.connection import (
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_SMALL_PIECES,
+    PORTION_BYTES,
+    HttpConnection,
+)
 from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.http_client.incoming import MAX_BUFFERED_BYTES
 from tests.http_client.peers import OK, SECONDS, Talk, always, ask, once, serving, soon, then_silence
@@ -70,6 +76,65 @@ async def test_a_valid_response_is_understood(answer: bytes, body: bytes) -> Non
         for _ in range(3):
             assert await ask(client) == body
         await client.aclose()
+
+
+def chunks(count: int, size: int) -> bytes:
+    return b"%x\r\n%b\r\n" % (size, b"a" * size) * count
+
+
+async def test_a_body_in_too_many_small_chunks_is_refused_and_other_bodies_are_not() -> None:
+    failure = await failure_of(once(CHUNKED + chunks(2 * MAX_SMALL_PIECES, 1)))
+    assert (failure.reason, failure.detail) == (HttpReason.MALFORMED, "the body has too many small pieces")
+    for count, size in ((MAX_SMALL_PIECES, 1), (4 * MAX_SMALL_PIECES, 32)):
+        async with serving(once(CHUNKED + chunks(count, size) + b"0\r\n\r\n")) as peer:
+            assert await ask(HttpClient(peer.url()), limit=1 << 20) == b"a" * count * size
+
+
+async def test_other_work_goes_on_while_a_large_response_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed, rounds, take = [0], 0, HttpConnection._take
+
+    def noted(connection: HttpConnection, data: bytes) -> None:
+        assert len(data) <= PORTION_BYTES
+        parsed.append(rounds)
+        take(connection, data)
+
+    async def go_round() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(HttpConnection, "_take", noted)
+    going_round = asyncio.create_task(go_round())
+    size = 100 * PORTION_BYTES
+    async with serving(always(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"a" * size)) as peer:
+        client = HttpClient(peer.url())
+        for _ in range(2):
+            assert await ask(client, limit=size) == b"a" * size
+        await client.aclose()
+    going_round.cancel()
+    assert len(peer.talks) == 1
+    assert len(parsed) > 200
+    assert sum(later > earlier for earlier, later in itertools.pairwise(parsed)) >= 200
+
+
+@pytest.mark.parametrize("close", [True, False])
+async def test_a_large_body_that_ends_with_the_connection_is_complete(close: bool) -> None:
+    size = 20 * PORTION_BYTES + 1
+    head = b"HTTP/1.0 200 OK\r\n" + (b"\r\n" if close else b"Content-Length: %d\r\n\r\n" % size)
+    async with serving(once(head + b"a" * size)) as peer:
+        assert await ask(HttpClient(peer.url()), limit=size) == b"a" * size
+
+
+async def test_data_behind_a_large_response_is_never_taken_for_the_next_one() -> None:
+    size = 3 * PORTION_BYTES
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"a" * size
+    async with serving(always(whole + OK * 10_000)) as peer:
+        client = HttpClient(peer.url())
+        for _ in range(3):
+            assert await ask(client, limit=size) == b"a" * size
+        await client.aclose()
+        assert len(peer.talks) == 3
 
 
 async def test_a_body_that_ends_with_the_connection_is_read_to_its_end() -> None:

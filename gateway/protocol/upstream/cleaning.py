@@ -82,12 +82,12 @@ def _is_unclean(text: str) -> bool:
 
 
 def short_text(text: str, max_bytes: int) -> str:
-    """Return the start of a text of several lines as `clean_text` does. What is too long for it is not looked at."""
+    """Return the start of a text of several lines as `clean_text` does. It does not look at the rest."""
     return _clipped(clean_text(text[:max_bytes]), max_bytes)
 
 
 def short_line(text: str, max_bytes: int) -> str:
-    """Return the start of a text of one line as `clean_line` does. What is too long for it is not looked at."""
+    """Return the start of a text of one line as `clean_line` does. It does not look at the rest."""
     return _clipped(clean_line(text[:max_bytes]), max_bytes)
 
 
@@ -157,7 +157,7 @@ def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
 
 
 def _own_page(prefix: str, holder: dict[str, Any], name: str) -> None:
-    """Give the URI of an app page the prefix, or leave it out if it is none."""
+    """Give the URI of an app page the prefix, or leave it out if it is not a URI."""
     uri = holder.get(name)
     if isinstance(uri, str):
         if prefix and must_be_encoded(uri):

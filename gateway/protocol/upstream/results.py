@@ -42,7 +42,7 @@ PORTION_ITEMS: Final = 2000
 """How many of these objects are rewritten before other work gets its turn."""
 
 MAX_ENCODED_CHARACTERS: Final = 64 * 1024
-"""How many characters a result may have in texts that stand for URIs and are none: it takes long to encode them."""
+"""How many characters a result may have in texts in the place of URIs: it takes long to encode them."""
 
 _FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
 """The members that a final result of a method has only if it poses as another kind."""
