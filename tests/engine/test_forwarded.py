@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import resource
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.engine.forwarded import forwarded, forwarded_digest
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, InvalidAnswer
-from gateway.registry.relayed import forwarded_question
+from gateway.registry.relayed import MAX_CHECKED_SCHEMA_BYTES, forwarded_question
 
 FORM: dict[str, Any] = {
     "message": "Delete 3?",
@@ -95,6 +97,29 @@ def test_why_a_form_does_not_fit_quotes_the_answer_for_its_user_alone() -> None:
 def test_a_schema_that_does_not_compile_leaves_the_answer_to_the_server_that_asked(schema: Any) -> None:
     answer = {"result": {"action": "accept", "content": {"anything": 1}}}
     assert forwarded_question(ELICIT, {**FORM, "requestedSchema": schema}).read(answer) == answer
+
+
+def test_many_large_forms_take_little_memory() -> None:
+    before = resident_bytes()
+    for number in range(100):
+        values = [{"const": f"{number}-{value}"} for value in range(MAX_CHECKED_SCHEMA_BYTES // 22)]
+        schema = {"type": "object", "properties": {"x": {"anyOf": values}}}
+        assert len(json.dumps(schema, separators=(",", ":"))) < MAX_CHECKED_SCHEMA_BYTES
+        with pytest.raises(InvalidAnswer):
+            forwarded_question(ELICIT, {"message": "", "requestedSchema": schema}).read(
+                {"result": {"action": "accept", "content": {"x": "other"}}}
+            )
+    assert resident_bytes() - before < 30_000_000
+
+
+def test_a_very_large_form_is_left_to_the_server_that_asked() -> None:
+    schema = {"type": "object", "required": ["n"], "title": "a" * MAX_CHECKED_SCHEMA_BYTES}
+    answer = {"result": {"action": "accept", "content": {}}}
+    assert forwarded_question(ELICIT, {"message": "", "requestedSchema": schema}).read(answer) == answer
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_the_content_of_an_accepted_url_is_not_checked() -> None:

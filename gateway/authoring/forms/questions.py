@@ -390,7 +390,7 @@ def _given_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return dict(schema)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)  # each of them may take 60 times its size in memory, and every call may ask another form
 def _schema_validator(canonical: bytes) -> SchemaValidator:
     return SchemaValidator(msgspec.json.decode(canonical))
 
