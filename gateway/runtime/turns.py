@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final, TypeAlias
 
-PAUSES: Final = 8
-"""How often the event loop goes round between two turns. A short request on a new connection takes about as many."""
+PAUSES: Final = 4
+"""How often the event loop goes round between two turns by default. A short request takes about as many rounds."""
 
 _Waiter: TypeAlias = "asyncio.Future[None]"
 
@@ -17,37 +17,45 @@ class Turns:
     """Hands out turns one after the other, so that other work is done between pieces of long work.
 
     All groups have turns alike, however much work of each waits. Within a group, begun work comes before new work, so
-    that little is half done at once, and callers may begin alike. It belongs to one event loop.
+    that little is half done at once, and callers may begin alike. Between two turns, the event loop goes round
+    `pauses` times. It belongs to one event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pauses: int = PAUSES) -> None:
+        self._pauses = pauses
         self._groups: dict[Hashable, _Group] = {}  # the next first
         self._is_pausing = False
 
     async def begin(self, group: Hashable, caller: Hashable) -> None:
         """Wait for a turn to begin some work. It lasts until the task waits again."""
+        if self._is_free():
+            return
         waiter = asyncio.get_running_loop().create_future()
         self._group(group).beginning.setdefault(caller, deque()).append(waiter)
-        await self._given(waiter)
+        await waiter
 
     async def resume(self, group: Hashable) -> None:
         """Wait for another turn for work that has begun."""
+        if self._is_free():
+            return
         waiter = asyncio.get_running_loop().create_future()
         self._group(group).begun.append(waiter)
-        await self._given(waiter)
+        await waiter
+
+    def _is_free(self) -> bool:
+        """Return whether nobody waits and the last turn was long ago; then this is a turn."""
+        if self._is_pausing:
+            return False
+        self._is_pausing = True
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._go_round, loop, self._pauses)
+        return True
 
     def _group(self, name: Hashable) -> _Group:
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = _Group()
         return group
-
-    async def _given(self, waiter: _Waiter) -> None:
-        if not self._is_pausing:
-            self._is_pausing = True
-            loop = waiter.get_loop()
-            loop.call_soon(self._go_round, loop, PAUSES)
-        await waiter
 
     def _go_round(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
         """Let the event loop go round so often, and give the next turn."""
@@ -57,7 +65,7 @@ class Turns:
                 self._is_pausing = False
                 return
             waiter.set_result(None)
-            left = PAUSES + 1
+            left = self._pauses + 1
         loop.call_soon(self._go_round, loop, left - 1)
 
     def _next(self) -> _Waiter | None:

@@ -59,13 +59,15 @@ FINISH_PIECES: Final = 4
 """How many further pieces of such a stream are read."""
 MAX_ERROR_BYTES: Final = 256 * 1024
 """The largest body that is read of a response that is not 200."""
-STREAM_FACTOR: Final = 64
+STREAM_FACTOR: Final = 8
 """How many times the largest answer the notices of one request may take in all."""
 
 MAX_NOTICES: Final = 10_000
 """How many notices one request may get."""
 QUICK_BYTES: Final = 64 * 1024
-"""A larger message waits for its turn to be decoded, and again before what follows: each takes long."""
+QUICK_COMMAS: Final = 500
+"""A message with more waits for its turn to be decoded, and again before what follows: each takes long. Between two
+values of JSON is a comma."""
 PORTION_BYTES: Final = 8 * 1024
 PORTION_EVENTS: Final = 64
 """How much of an event stream is read before other work gets its turn: bytes, and events however short."""
@@ -447,7 +449,7 @@ class StatelessClient:
 
     async def _message(self, body: bytes, job: _Job) -> Message:
         """Decode a message. With a large one, other work has its turn before, and again before the result is used."""
-        if len(body) <= QUICK_BYTES:
+        if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
             return self._decoded(body, job)
         try:
             async with asyncio.timeout_at(job.deadline):

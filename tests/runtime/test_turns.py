@@ -44,6 +44,17 @@ async def test_who_no_longer_waits_gets_no_turn_and_holds_up_nobody() -> None:
     assert second.cancelled()
 
 
+async def test_a_turn_is_given_at_once_if_the_last_one_was_long_ago() -> None:
+    turns = Turns(pauses=1)
+    for _ in range(2):
+        first, second = asyncio.create_task(turns.begin(None, None)), asyncio.create_task(turns.resume(None))
+        await asyncio.sleep(0)
+        assert (first.done(), second.done()) == (True, False)
+        await asyncio.wait_for(second, 10)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
 async def order_of(*waiting: tuple[str, str]) -> list[str]:
     """Return the groups and callers in the order of their turns."""
     turns, done = Turns(), list[str]()
@@ -52,6 +63,7 @@ async def order_of(*waiting: tuple[str, str]) -> list[str]:
         await turns.begin(group, caller)
         done.append(group + caller)
 
+    await turns.begin(None, None)  # so that nobody else has one at once
     await asyncio.gather(*(work(group, caller) for group, caller in waiting))
     return done
 
@@ -69,6 +81,7 @@ async def test_a_group_keeps_its_turn_when_some_of_its_work_is_cancelled() -> No
         await turns.begin(group, caller)
         done.append(group + caller)
 
+    await turns.begin(None, None)
     tasks = [asyncio.create_task(work(*each)) for each in (("a", "1"), ("a", "1"), ("a", "2"), ("b", "1"), ("b", "1"))]
     await asyncio.sleep(0)
     tasks[0].cancel()
