@@ -110,12 +110,11 @@ def _state(result: Mapping[str, Any], max_bytes: int) -> str | None:
 def _questions(requests: dict[str, Any], max_bytes: int) -> tuple[AskedQuestion, ...]:
     if len(requests) > MAX_QUESTIONS:
         raise Misasked(f"it asks {len(requests)} questions at once; the limit is {MAX_QUESTIONS}")
-    keys = wire_keys(requests)
-    questions = tuple(_question(key, keys[key], request) for key, request in requests.items())
     size = len(_encode(requests))
     if size > max_bytes:
         raise Misasked(f"its questions have {size} bytes; the limit is {max_bytes}", too_large=True)
-    return questions
+    keys = wire_keys(requests)
+    return tuple(_question(key, keys[key], request) for key, request in requests.items())
 
 
 def wire_keys(keys: Mapping[str, Any]) -> dict[str, str]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from gateway.protocol.upstream.cleaning import clean_text
-from gateway.protocol.upstream.entries import IDENTITY, encode_listed, is_same_json, served_bytes
+from gateway.protocol.upstream.entries import IDENTITY, encode_listed, served_bytes
 from gateway.protocol.upstream.requests import all_relayed_capabilities
-from gateway.protocol.versions import META_SERVER_INFO, RELEASED
+from gateway.protocol.versions import RELEASED
 from gateway.registry.parts import Kind
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
@@ -39,6 +39,9 @@ RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = all_relayed_capabilities()
 
 GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
 """The gateway itself, for its own reading of lists."""
+
+_CAPABILITIES: Final = ("tools", "prompts", "resources", "completions")
+_OPTIONS: Final = ("listChanged", "subscribe")
 
 METHOD_NOT_FOUND: Final = -32601
 
@@ -85,25 +88,19 @@ def readings_of_lists() -> Readings:
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:  # noqa: PLW1641 - mappings have no hash
-    """The introduction of an upstream (MCP 2026-07-28, "server/discover"). The instructions are "" without any."""
+class Discovered:
+    """The introduction of an upstream (MCP 2026-07-28, "server/discover"). The instructions are "" without any.
 
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    Of the capabilities, it has those that `offers` knows.
+    """
+
+    capabilities: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     instructions: str = ""
-    server: Mapping[str, Any] = field(default_factory=dict)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether the other one has the same JSON."""
-        return isinstance(other, Discovered) and is_same_json(
-            (self.capabilities, self.instructions, self.server), (other.capabilities, other.instructions, other.server)
-        )
 
     def offers(self, capability: str, option: str | None = None) -> bool:
         """Return whether it has a capability, and an option of it, such as `tools` with `listChanged`."""
         declared = self.capabilities.get(capability)
-        if option is None:
-            return isinstance(declared, dict)
-        return isinstance(declared, dict) and declared.get(option) is True
+        return declared is not None and (option is None or declared.get(option) is True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +135,20 @@ async def discover(upstream: str, ask: Ask) -> Discovered:
         UpstreamError: the upstream refuses for another reason.
     """
     result = await _discovered(upstream, ask)
-    meta = result.get("_meta")
-    server = meta.get(META_SERVER_INFO) if isinstance(meta, dict) else None
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return Discovered(
-        capabilities=capabilities if isinstance(capabilities, dict) else {},
+        capabilities=_known(capabilities) if isinstance(capabilities, dict) else {},
         instructions=clean_text(instructions[:_MAX_INSTRUCTIONS_CHARACTERS]) if isinstance(instructions, str) else "",
-        server=server if isinstance(server, dict) else {},
     )
+
+
+def _known(capabilities: Mapping[str, Any]) -> dict[str, dict[str, bool]]:
+    """Return the capabilities and options that mean something to the gateway: the others may be large."""
+    return {
+        name: {option: True for option in _OPTIONS if declared.get(option) is True}
+        for name in _CAPABILITIES
+        if isinstance(declared := capabilities.get(name), dict)
+    }
 
 
 async def _discovered(upstream: str, ask: Ask) -> Mapping[str, Any]:

@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from gateway.protocol.upstream.entries import is_same_json
 from gateway.runtime.jitter import varied
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.lists.listing import Discovered
@@ -72,7 +71,7 @@ class Subscriptions:
 
     def discovered(self, discovered: Discovered) -> None:
         """Take note of what the upstream can announce."""
-        if not is_same_json(discovered.capabilities, self._discovered.capabilities):
+        if discovered.capabilities != self._discovered.capabilities:
             self._look_again.set()
         self._discovered = discovered
 

@@ -123,11 +123,11 @@ async def test_an_upstream_says_who_it_is() -> None:
     about = {
         **RELEASED,
         "instructions": "Ask first.",
-        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "bugs", "version": "2"}},
+        "capabilities": {"tools": {"listChanged": True, "x": [1] * 9}, "resources": [], "x": {"a": 1}, "prompts": None},
     }
     found = await discover("bugs", always(lambda _method: about))
     assert found.instructions == "Ask first."
-    assert found.server == {"name": "bugs", "version": "2"}
+    assert found.capabilities == {"tools": {"listChanged": True}}, "others may be large"
     assert found.offers("tools", "listChanged")
     assert not found.offers("prompts")
 
