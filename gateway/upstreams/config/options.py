@@ -192,9 +192,9 @@ def _read_folder(value: object, read: ValidatorFunctionWrapHandler, info: Valida
     raise ValueError(f"{shown(value)} is not a folder; name one")
 
 
-def _hide(value: object) -> Hidden:
-    """Return a value that no message quotes; one that no option accepts if it is not a text."""
-    return Hidden(value if isinstance(value, str) else "\0")
+def _hide(value: object) -> Hidden | None:
+    """Return a value that no message quotes; one that no option accepts if it is not a text. None stays."""
+    return None if value is None else Hidden(value if isinstance(value, str) else "\0")
 
 
 def is_prefix(text: str) -> bool:

@@ -81,17 +81,17 @@ _MEMBERS: Final[Mapping[str, Collection[str]]] = {
 }
 """The members of the options that are objects."""
 
-_REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {"client_credentials": ("token_url", "client_id", "client_secret")}
+_REQUIRED: Final = ("token_url", "client_id", "client_secret")
 _CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
     "none": (),
     "headers": (),
-    "client_credentials": (*_REQUIRED["client_credentials"], "scope", "audience"),
+    "client_credentials": (*_REQUIRED, "scope", "audience"),
     "token_exchange": ("audience", "scope", "resource"),
 }
 """The members of each kind of credentials."""
 
 _USES: Final = {"bool_type": "true or false", "dict_type": "an object", "dataclass_type": "an object"}
-"""What to use instead, by pydantic's type of an error; a list of texts for all others."""
+"""What to use instead, by pydantic's type of an error; a list for all others."""
 
 _SHORTHANDS: Final = ("*", "kind", "[key]")
 """Members that a value without an object stands for, and what pydantic calls the name of a member."""
@@ -315,8 +315,7 @@ class _Reading:
         other = self._prefixes.setdefault(prefix, name) if isinstance(prefix, str) else name
         if other != name:
             advice = "write another one" if prefix else "only one upstream may have none"
-            shown_prefix = repr(prefix) if prefix else '""'
-            place.inside("gateway.prefix").wrong(f"{shown_prefix} is also the prefix of {shown(other)}; {advice}")
+            place.inside("gateway.prefix").wrong(f"{shown(prefix)} is also the prefix of {shown(other)}; {advice}")
 
 
 def _transport(values: Values, place: Place) -> Transport | None:
@@ -366,8 +365,8 @@ def _credentials(value: object, place: Place) -> Values:
     kind = "headers" if values["kind"] is None else values["kind"]
     if not isinstance(kind, str) or kind not in _CREDENTIALS:
         return {"kind": kind}
-    members = place.known(values, ("kind", *_CREDENTIALS[kind]))
-    return {**dict.fromkeys(_REQUIRED.get(kind, ())), **members, "kind": kind}
+    missing = dict.fromkeys(name for name in _CREDENTIALS[kind] if name in _REQUIRED)
+    return missing | place.known(values, ("kind", *_CREDENTIALS[kind])) | {"kind": kind}
 
 
 def _header_misfits(options: Values) -> Iterator[tuple[str, str]]:
@@ -416,7 +415,7 @@ def _line(mistake: ErrorDetails) -> str:
         return str(context["error"])
     if kind == "too_long":
         return f"{context['actual_length']} are too many; use at most {context['max_length']}"
-    use = context.get("use") or context.get("expected") or _USES.get(kind, "a list of texts")
+    use = context.get("use") or context.get("expected") or _USES.get(kind, 'a list of texts, such as ["a", "b"]')
     if value is None and not isinstance(mistake["loc"][-1], int):
         return f"missing; write {use}"
     return f"{shown(value)} is not valid; use {use}"

@@ -110,8 +110,10 @@ def shown(value: object) -> str:
         return "the value"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (str, int, float)):
-        return repr(shortened(value) if isinstance(value, str) else value)
+    if isinstance(value, str):
+        return repr(shortened(value))
+    if isinstance(value, (int, float)):
+        return shortened(repr(value))
     return {dict: "an object", list: "a list", type(None): "null"}.get(type(value), "the value")
 
 

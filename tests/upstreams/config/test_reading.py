@@ -229,6 +229,7 @@ def test_a_value_cannot_become_an_option() -> None:
         ({"url": URL, "gateway": {"rate": 5}}, "bugs: gateway.rate: 5 is not valid; use a rate such as 100/s"),
         ({"url": URL, "gateway": {"max_in_flight": 0}}, "bugs: gateway.max_in_flight: 0 is not valid; use a whole "),
         ({"url": URL, "gateway": {"max_in_flight": True}}, "bugs: gateway.max_in_flight: true is not valid"),
+        ({"url": URL, "gateway": {"timeout_seconds": 10**400}}, "bugs: gateway.timeout_seconds: 10000"),
         ({"url": URL, "gateway": {"timeout_seconds": "9"}}, "bugs: gateway.timeout_seconds: '9' is not valid"),
         ({"url": URL, "gateway": {"tools": ["a"]}}, "bugs: gateway.tools: a list is not valid; use an object"),
         (
@@ -335,7 +336,7 @@ def test_a_mistake_is_one_line_with_its_upstream_and_key(entry: dict[str, Any], 
         ),
         (
             {"kind": "client_credentials", "token_url": "https://login.example/t", "client_id": "a"},
-            "gateway.credentials.client_secret: ",
+            "gateway.credentials.client_secret: missing; write a text",
         ),
         (
             {
