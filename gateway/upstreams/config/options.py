@@ -41,7 +41,7 @@ MAX_HEADERS: Final = 32
 MAX_HEADER_CHARACTERS: Final = 16_384
 
 PREFIX_USE: Final = "1 to 32 of a-z, 0-9 and -, starting with a letter"
-_PREFIX: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
+PREFIX: Final = re.compile(r"(?:[a-z][a-z0-9-]{0,31})?")
 _GLOB: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,128}")
@@ -96,11 +96,6 @@ class Written:
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of what the file has."""
         return no_info_after_validator_function(self.make, handler.generate_schema(self.of))
-
-
-def is_glob(text: str) -> bool:
-    """Return whether a text can be a glob of names."""
-    return _GLOB.fullmatch(text) is not None
 
 
 def _check_uri_glob(glob: str) -> str:
@@ -197,18 +192,13 @@ def _hide(value: object) -> Hidden | None:
     return None if value is None else Hidden(value if isinstance(value, str) else "\0")
 
 
-def is_prefix(text: str) -> bool:
-    """Return whether names can be served under a text."""
-    return text == "" or _PREFIX.fullmatch(text) is not None
-
-
 def is_text(text: str) -> bool:
     """Return whether a text is neither empty nor has a null character."""
     return text != "" and "\0" not in text
 
 
 Text = Annotated[str, Use("a text", is_text)]
-Prefix = Annotated[str, Use(PREFIX_USE, is_prefix)]
+Prefix = Annotated[str, Use(PREFIX_USE, PREFIX.fullmatch)]
 OptionalText = Annotated[str | None, Written(Text)]
 Secret = Annotated[Text, BeforeValidator(_hide)]
 _Argument = Annotated[str, Use("a list of texts", lambda text: "\0" not in text)]
@@ -221,8 +211,8 @@ File = Annotated[str, Use("the path of a file", is_text), WrapValidator(_read_fi
 Folder = Annotated[str, Use("the path of a folder", is_text), WrapValidator(_read_folder)]
 Tls = Annotated[TlsFiles, Written(dict[str, File | None], lambda files: TlsFiles(**files))]
 
-GlobKey = Annotated[str, Use("1 to 256 printable characters", is_glob)]
-_Glob = Annotated[str, Use('a list of globs, such as ["search_*"]', is_glob)]
+GlobKey = Annotated[str, Use("1 to 256 printable characters", _GLOB.fullmatch)]
+_Glob = Annotated[str, Use('a list of globs, such as ["search_*"]', _GLOB.fullmatch)]
 Globs = Annotated[tuple[_Glob, ...], Field(max_length=MAX_ITEMS)]
 UriGlobs = Annotated[tuple[Annotated[_Glob, AfterValidator(_check_uri_glob)], ...], Field(max_length=MAX_ITEMS)]
 FOR_ALL_NAMES: Final = BeforeValidator(lambda value: value if isinstance(value, dict) else {"*": value})

@@ -22,7 +22,7 @@ from gateway.http_client.tls import TlsFiles
 from gateway.settings.problems import Problems
 from gateway.upstreams.config.definition import Choice, Definition, NotServed, Transport, UpstreamFile
 from gateway.upstreams.config.documents import DocumentError, parse_json, parse_toml, repeated_names
-from gateway.upstreams.config.options import PREFIX_USE, Arguments, Environment, File, Folder, Use, is_prefix, is_text
+from gateway.upstreams.config.options import PREFIX, PREFIX_USE, Arguments, Environment, File, Folder, Use, is_text
 from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
 from gateway.upstreams.config.variables import Hidden, VariableError, Variables, shortened, shown
 
@@ -284,7 +284,7 @@ class _Reading:
         options = _options(given, transport, place.inside("gateway"))
         if "prefix" not in options:
             options["prefix"] = name.lower().replace("_", "-")
-            if not is_prefix(options["prefix"]):
+            if not PREFIX.fullmatch(options["prefix"]):
                 advice = f"the name of the upstream does not make a prefix; write {PREFIX_USE}"
                 place.inside("gateway.prefix").wrong(advice)
         own = {key: value for key, value in values.items() if key in _KEYS[transport]}
