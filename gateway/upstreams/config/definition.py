@@ -1,4 +1,8 @@
-"""Definitions of upstreams: entries of the operator's file, read and checked."""
+"""Definitions of upstreams: entries of the operator's file, read and checked.
+
+The annotations of `Definition` say what each option accepts; `reading.py` reads a file by them. A definition that code
+makes is not checked.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,17 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
-from gateway.http_client.tls import NO_TLS_FILES, TlsFiles
+from pydantic import AliasPath, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
+
+from gateway.http_client.tls import NO_TLS_FILES
 from gateway.protocol.uris.globs import beginnings_of_uris, globs_of_uris, protects, tells_uris_apart
 from gateway.protocol.uris.readings import inner_readings, is_ambiguous, readings
 from gateway.settings.hosts import place_of
-from gateway.settings.rates import Rate
+from gateway.upstreams.config import options
 from gateway.upstreams.config.pins import PINNED_KINDS, Pinned
+from gateway.upstreams.config.variables import shown
 
 Transport: TypeAlias = Literal["http", "stdio", "python"]
 Era: TypeAlias = Literal["auto", "stateless", "session"]
@@ -27,6 +34,7 @@ SEPARATOR: Final = "__"
 """Between the prefix of an upstream and a name of its own."""
 
 IDENTITY_BYTES: Final = 12
+_DAY: Final = 86_400
 
 T = TypeVar("T")
 
@@ -35,12 +43,19 @@ T = TypeVar("T")
 class Choice:
     """Which names of an upstream are served: those that match `allow` and do not match `deny`."""
 
-    allow: tuple[str, ...] = ("*",)
-    deny: tuple[str, ...] = ()
+    allow: options.Globs = ("*",)
+    deny: options.Globs = ()
 
     def takes(self, name: str) -> bool:
         """Return whether the upstream's own name, or URI, is served. `deny` wins."""
         return _matches(self.allow, name) and not _matches(self.deny, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resources(Choice):
+    """A choice of resources: `deny` must not miss a spelling of what it forbids."""
+
+    deny: options.UriGlobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,17 @@ class ByGlob(Generic[T]):
         return named if any(glob == "*" for glob, _ in self.globs) else (self.default, *named)
 
 
+def _by_glob(default: T, value: Any) -> options.Written:
+    """Return what annotates a `ByGlob`. The file has an object of globs, or one value for all names."""
+
+    def read(written: dict[str, T]) -> ByGlob[T]:
+        return ByGlob(default, tuple(written.items()))
+
+    or_default = Annotated[value, BeforeValidator(lambda written: default if written is None else written)]
+    globs = Annotated[dict[options.GlobKey, or_default], Field(max_length=options.MAX_ITEMS), options.FOR_ALL_NAMES]
+    return options.Written(globs, read)
+
+
 @dataclass(frozen=True, slots=True)
 class Scopes:
     """The scopes that callers need, by glob."""
@@ -84,6 +110,10 @@ class Scopes:
         return any(scopes for _, scopes in self.globs)
 
 
+def _scopes_of(written: dict[str, tuple[str, ...]]) -> Scopes:
+    return Scopes(tuple((glob, frozenset(scopes)) for glob, scopes in written.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRule:
     """Whether calls of a tool run as tasks.
@@ -92,7 +122,24 @@ class TaskRule:
     """
 
     mode: TaskMode = "never"
-    after_seconds: float | None = None
+    after_seconds: Annotated[StrictFloat, options.between(0, 3600)] | None = None
+
+
+def _spread_rule(value: object) -> object:
+    return {"*": value} if isinstance(value, dict) and set(value) == {"after_seconds"} else value
+
+
+def _read_rule(value: object) -> object:
+    if isinstance(value, dict) and set(value) <= {"after_seconds"}:
+        seconds = value.get("after_seconds")
+        return {"mode": "optional", "after_seconds": 0 if seconds is None else seconds}
+    if value not in get_args(TaskMode):
+        use = f'{", ".join(get_args(TaskMode))} or {{"after_seconds": 5}}'
+        raise ValueError(f"{shown(value)} is not valid; use {use}")
+    return {"mode": value}
+
+
+_RULES: Final = _by_glob(TaskRule(), Annotated[TaskRule, BeforeValidator(_read_rule)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +153,12 @@ class Credentials:
     """
 
     kind: CredentialKind = "headers"
-    token_url: str = ""
-    client_id: str = ""
-    client_secret: str = field(default="", repr=False)
-    scope: str | None = None
-    audience: str | None = None
-    resource: str | None = None
+    token_url: options.TokenUrl = ""
+    client_id: options.Text = ""
+    client_secret: options.Secret = field(default="", repr=False)
+    scope: options.OptionalText = None
+    audience: options.OptionalText = None
+    resource: options.OptionalText = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,33 +187,33 @@ class Definition:
     """
 
     name: str
-    prefix: str
+    prefix: options.Prefix
     transport: Transport
-    url: str = field(default="", repr=False)
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    url: options.Url = field(default="", repr=False)
+    headers: options.Headers = field(default=(), repr=False)
     tools: Choice = Choice()
     prompts: Choice = Choice()
-    resources: Choice = Choice()
-    unlisted: bool | None = None
-    era: ByGlob[Era] = ByGlob("auto")
+    resources: Annotated[Choice, options.Written(_Resources)] = Choice()
+    unlisted: Annotated[StrictBool | None, Field(validation_alias=AliasPath("resources", "unlisted"))] = None
+    era: Annotated[ByGlob[Era], _by_glob("auto", Era)] = ByGlob("auto")
     scope: Scope = "shared"
-    ask: ByGlob[Ask] = ByGlob("hold")
-    task: ByGlob[TaskRule] = ByGlob(TaskRule())
-    scopes: Scopes = Scopes()
+    ask: Annotated[ByGlob[Ask], _by_glob("hold", Ask)] = ByGlob("hold")
+    task: Annotated[ByGlob[TaskRule], _RULES, BeforeValidator(_spread_rule)] = ByGlob(TaskRule())
+    scopes: Annotated[Scopes, options.Written(options.ScopesByGlob, _scopes_of)] = Scopes()
     credentials: Credentials = Credentials()
-    forward_headers: tuple[str, ...] = ()
-    timeout_seconds: float = 60
-    held_seconds: float = 600
-    max_in_flight: int = 64
-    max_connections: int = 100
-    max_result_bytes: int = 4 * 2**20
-    idle_seconds: float = 300
-    rate: Rate | None = None
-    instructions: bool = True
+    forward_headers: options.HeaderNames = ()
+    timeout_seconds: Annotated[StrictFloat, options.between(0.1, _DAY)] = 60
+    held_seconds: Annotated[StrictFloat, options.between(1, _DAY)] = 600
+    max_in_flight: Annotated[StrictInt, options.between(1, 10_000, "a whole number")] = 64
+    max_connections: Annotated[StrictInt, options.between(1, 10_000, "a whole number")] = 100
+    max_result_bytes: Annotated[StrictInt, options.between(1024, 64 * 2**20, "a whole number")] = 4 * 2**20
+    idle_seconds: Annotated[StrictFloat, options.between(1, _DAY)] = 300
+    rate: options.OptionalRate = None
+    instructions: StrictBool = True
     pin: Pin = "off"
     pinned: Pinned = field(default=Pinned(), repr=False)
-    tls: TlsFiles = NO_TLS_FILES
-    proxy: str | None = field(default=None, repr=False)
+    tls: options.Tls = NO_TLS_FILES
+    proxy: options.Proxy = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)
     judges_resources: bool = field(init=False, repr=False, compare=False)
     _is_same_for_all: bool = field(init=False, repr=False, compare=False)

@@ -13,21 +13,11 @@ MAX_DEPTH: Final = 32
 """How deep objects and lists may nest."""
 
 _HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
-# Each alternative matches without looking back, so that the time is linear for any text.
-_TOKENS: Final = re.compile(
-    r"""
-    "(?:[^"\\\n]|\\.)*+"?          # a string, also one that does not end
-  | //[^\n]*+                      # a comment up to the end of its line
-  | /\*(?:[^*]|\*(?!/))*+(?:\*/)?  # a comment with an end, also one that lacks it
-  | [ \t\r\n]++
-  | [],}]                          # these decide what a comma before them means
-  | [^]"/,} \t\r\n]++             # anything else
-  | /
-    """,
-    re.VERBOSE,
-)
+_STRING: Final = r'"(?:[^"\\\n]|\\.)*+"?'  # also one that does not end
+# These match without looking back, so that the time is linear for any text.
+_STRING_OR_COMMENT: Final = re.compile(rf"{_STRING}|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(\*/)?")
+_ITEM_AND_LAST_COMMA: Final = re.compile(rf"({_STRING}|[^\s\[{{,:])(?:(\s*+),(?=\s*+[\]}}]))?")
 _NOT_A_LINE_END: Final = re.compile(r"[^\n]")
-_BEFORE_AN_ITEM: Final = frozenset("[{,:")
 
 
 class DocumentError(Exception):
@@ -51,7 +41,8 @@ def parse_json(text: str) -> Any:
     Raises:
         DocumentError: the text is something else, or nests too deep.
     """
-    plain = "".join(_without_comments(text))
+    # Places in the text stay the same.
+    plain = _ITEM_AND_LAST_COMMA.sub(_without_comma, _STRING_OR_COMMENT.sub(_without_comment, text))
     try:
         value = json.loads(plain, object_pairs_hook=_object, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -81,11 +72,17 @@ def parse_toml(text: str) -> Any:
 
 def repeated_names(document: Any) -> Iterator[tuple[str, ...]]:
     """Yield the path of each name that its object repeats, in the order of the text."""
+    for path, value in _values(document):
+        if isinstance(value, _Repeating):
+            yield from ((*path, name) for name in value.repeated)
+
+
+def _values(document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each value with its path, in the order of the text."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), document)]
     while waiting:
         path, value = waiting.pop()
-        if isinstance(value, _Repeating):
-            yield from ((*path, name) for name in value.repeated)
+        yield path, value
         inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         waiting += reversed([((*path, str(key)), item) for key, item in inner])
 
@@ -95,36 +92,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return plain if len(plain) == len(pairs) else _Repeating(pairs)
 
 
-def _without_comments(text: str) -> Iterator[str]:
-    """Yield the text with spaces for comments and last commas, so that places in it stay the same."""
-    before = ""
-    comma: list[str] = []
-    for found in _TOKENS.finditer(text):
-        part = found[0]
-        if part[:2] in ("//", "/*"):
-            if part[1] == "*" and (len(part) < len("/**/") or not part.endswith("*/")):
-                raise DocumentError(f"not valid JSON: the comment at {_place(text, found.start())} has no end")
-            part = _NOT_A_LINE_END.sub(" ", part)
-        if part.isspace():
-            if comma:
-                comma.append(part)
-            else:
-                yield part
-            continue
-        if comma:
-            yield from (" ", *comma[1:]) if part in ("]", "}") else comma
-            comma = []
-        if part == "," and before not in _BEFORE_AN_ITEM:
-            comma = [part]
-        else:
-            yield part
-        before = part[-1]
-    yield from comma
+def _without_comment(found: re.Match[str]) -> str:
+    if found[0].startswith('"'):
+        return found[0]
+    if found[0].startswith("/*") and found[1] is None:
+        before = found.string[: found.start()]
+        place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+        raise DocumentError(f"not valid JSON: the comment at {place} has no end")
+    return _NOT_A_LINE_END.sub(" ", found[0])
 
 
-def _place(text: str, position: int) -> str:
-    line = text.count("\n", 0, position) + 1
-    return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"
+def _without_comma(found: re.Match[str]) -> str:
+    return found[0] if found[2] is None else f"{found[1]}{found[2]} "
 
 
 def _refuse_constant(text: str) -> Any:
@@ -133,18 +112,14 @@ def _refuse_constant(text: str) -> Any:
 
 def _refuse_odd(document: Any) -> None:
     """Refuse nesting that is too deep, and texts that are not Unicode."""
-    waiting = [(document, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        if isinstance(value, (dict, list)) and depth > MAX_DEPTH:
+    for path, value in _values(document):
+        if isinstance(value, (dict, list)) and len(path) >= MAX_DEPTH:
             raise DocumentError(_too_deep())
         texts = [value] if isinstance(value, str) else value if isinstance(value, dict) else []
         if any(map(_HALF_OF_A_PAIR.search, texts)):
             raise DocumentError(
                 "a text has half of a surrogate pair (\\ud800 to \\udfff); write both halves or neither"
             )
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        waiting += [(item, depth + 1) for item in inner]
 
 
 def _too_deep() -> str:

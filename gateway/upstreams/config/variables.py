@@ -102,3 +102,21 @@ def _shown(inner: str) -> str:
     """Return a reference as messages quote it: without its default, which may be a secret."""
     name = inner.partition(":-")[0]
     return f"${{{name[:_SHOWN_CHARACTERS]}}}"
+
+
+def shown(value: object) -> str:
+    """Return a value as messages quote it: never what a reference stood for."""
+    if isinstance(value, Hidden):
+        return "the value"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return repr(shortened(value))
+    if isinstance(value, (int, float)):
+        return shortened(repr(value))
+    return {dict: "an object", list: "a list", type(None): "null"}.get(type(value), "the value")
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text, as much of it as messages quote."""
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

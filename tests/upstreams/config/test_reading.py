@@ -15,6 +15,7 @@ from gateway.http_client.tls import TlsFiles
 from gateway.settings.rates import Rate
 from gateway.upstreams.config.definition import Credentials, Definition, NotServed, TaskRule, UpstreamFile
 from gateway.upstreams.config.reading import MAX_FILE_BYTES, UpstreamReader
+from gateway.upstreams.config.reading import OPTIONS as FILE_OPTIONS
 
 SECRET = "hunter2-hunter2"
 ENVIRON = {"TOKEN": SECRET, "TRICKY": 'x", "pin": "off'}
@@ -184,6 +185,12 @@ def test_exchanged_tokens_belong_to_a_caller() -> None:
     assert (definition.scope, definition.depends_on_caller) == ("caller", True)
 
 
+def test_null_is_the_same_as_nothing() -> None:
+    entry = {"url": URL, "headers": None, "gateway": dict.fromkeys(FILE_OPTIONS)}
+    assert read({"mcpServers": {"bugs": entry}}).definitions == (define(),)
+    assert define(era={"old": None}, tls={"ca": None}) == define(era={"old": "auto"})
+
+
 @pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp"])
 def test_a_type_names_the_transport(kind: str) -> None:
     assert define({"type": kind}).transport == "http"
@@ -216,12 +223,13 @@ def test_a_value_cannot_become_an_option() -> None:
     [
         ({"url": URL, "gateway": {"pinn": "off"}}, "bugs: gateway.pinn: not an option; did you mean 'pin'?"),
         ({"url": URL, "gateway": {"tls": {"a": 1}}}, "bugs: gateway.tls.a: not an option; did you mean 'ca'?"),
-        ({"url": URL, "gateway": {"pin": "on"}}, "bugs: gateway.pin: 'on' is not valid; use off, warn or refuse"),
-        ({"url": URL, "gateway": {"ask": {"a": True}}}, "bugs: gateway.ask.a: true is not valid; use hold, replay, "),
+        ({"url": URL, "gateway": {"pin": "on"}}, "bugs: gateway.pin: 'on' is not valid; use 'off', 'warn' or 'refuse'"),
+        ({"url": URL, "gateway": {"ask": {"a": True}}}, "bugs: gateway.ask.a: true is not valid; use 'hold', "),
         ({"url": URL, "gateway": {"task": "soon"}}, "bugs: gateway.task: 'soon' is not valid; use never, "),
         ({"url": URL, "gateway": {"rate": 5}}, "bugs: gateway.rate: 5 is not valid; use a rate such as 100/s"),
         ({"url": URL, "gateway": {"max_in_flight": 0}}, "bugs: gateway.max_in_flight: 0 is not valid; use a whole "),
         ({"url": URL, "gateway": {"max_in_flight": True}}, "bugs: gateway.max_in_flight: true is not valid"),
+        ({"url": URL, "gateway": {"timeout_seconds": 10**400}}, "bugs: gateway.timeout_seconds: 10000"),
         ({"url": URL, "gateway": {"timeout_seconds": "9"}}, "bugs: gateway.timeout_seconds: '9' is not valid"),
         ({"url": URL, "gateway": {"tools": ["a"]}}, "bugs: gateway.tools: a list is not valid; use an object"),
         (
@@ -241,6 +249,21 @@ def test_a_value_cannot_become_an_option() -> None:
             "bugs: gateway.resources.unlistd: not an option; did ",
         ),
         ({"url": URL, "gateway": {"scopes": {"*": ["a b"]}}}, "bugs: gateway.scopes.*.0: 'a b' is not valid"),
+        *(
+            ({"url": URL, "gateway": {"task": task}}, f"bugs: gateway.task{key}: 9999 is not valid; use a number ")
+            for task, key in (
+                ({"after_seconds": 9999}, ".after_seconds"),
+                ({"slow": {"after_seconds": 9999}}, ".slow.after_seconds"),
+            )
+        ),
+        ({"url": URL, "gateway": {"era": "never"}}, "bugs: gateway.era: 'never' is not valid; use 'auto', "),
+        (
+            {"url": URL, "gateway": {"era": {"a\n": "auto"}}},
+            r"bugs: gateway.era.a\n: 'a\n' is not valid; use 1 to ",
+        ),
+        ({"url": URL, "gateway": {"a\nb: c": 1}}, r"bugs: gateway.a\nb: c: not an option"),
+        ({"url": URL, "gateway": {"scopes": ["a"] * 300}}, "bugs: gateway.scopes: 300 are too many; use at most 256"),
+        ({"url": URL, "gateway": {"scopes": ["a", 5]}}, "bugs: gateway.scopes.1: 5 is not valid; use a list of scopes"),
         ({"url": URL, "gateway": []}, "bugs: gateway: a list is not valid; use an object"),
         ({"url": URL, "gateway": {"prefix": "1a"}}, "bugs: gateway.prefix: '1a' is not valid; use 1 to 32 of a-z"),
         ({"url": URL, "gateway": {"prefix": "a" * 33}}, "bugs: gateway.prefix: 'aaa"),
@@ -279,8 +302,9 @@ def test_a_value_cannot_become_an_option() -> None:
         ({"url": URL, "headers": {"A": "x", "a": "y"}}, "bugs: headers.a: written twice; keep one of them"),
         ({"command": ""}, "bugs: command: '' is not valid; use the name or path of a program"),
         ({"command": "x", "args": "y"}, "bugs: args: 'y' is not valid; use a list of texts"),
-        ({"command": "x", "env": {"A": 1}}, "bugs: env.A: not valid; use a text for each variable"),
+        ({"command": "x", "env": {"A": 1}}, "bugs: env.A: the value is not valid; use a text for each variable"),
         ({"command": "x", "cwd": "/no/such/folder"}, "bugs: cwd: '/no/such/folder' is not a folder"),
+        ({"command": "x", "cwd": "x" * 5000}, "bugs: cwd: 'xxxxx"),
         ({"command": "x", "envFile": "no.env"}, "bugs: envFile: 'no.env' cannot be read"),
         ({"command": "x", "gateway": {"tls": {}}}, "bugs: gateway.tls: only upstreams with a url have this option"),
         ({"python": "bugs"}, "bugs: python: 'bugs' is not valid; use a module and an object in it"),
@@ -296,10 +320,10 @@ def test_a_mistake_is_one_line_with_its_upstream_and_key(entry: dict[str, Any], 
 @pytest.mark.parametrize(
     ("credentials", "line"),
     [
-        ("password", "gateway.credentials: 'password' is not valid; use none, headers, "),
+        ("password", "gateway.credentials: 'password' is not valid; use 'none', 'headers', "),
         ({}, "gateway.credentials: has no kind; add it: none, headers, client_credentials or token_exchange"),
         ("token_exchange", "gateway.credentials: token_exchange has no audience and no resource"),
-        ({"kind": "password"}, "gateway.credentials.kind: 'password' is not valid; use none, headers, "),
+        ({"kind": "password"}, "gateway.credentials.kind: 'password' is not valid; use 'none', 'headers', "),
         ({"kind": "headers", "scope": "x"}, "gateway.credentials.scope: not an option; "),
         (
             {
@@ -312,7 +336,7 @@ def test_a_mistake_is_one_line_with_its_upstream_and_key(entry: dict[str, Any], 
         ),
         (
             {"kind": "client_credentials", "token_url": "https://login.example/t", "client_id": "a"},
-            "gateway.credentials.client_secret: ",
+            "gateway.credentials.client_secret: missing; write a text",
         ),
         (
             {
