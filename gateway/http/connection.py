@@ -35,7 +35,7 @@ MAX_UNFINISHED_HEAD_BYTES: Final = 2**24
 
 MAX_SMALL_PARTS: Final = 2048
 BYTES_OF_PART: Final = 128
-"""A body may arrive in so many parts, and one more for so many bytes: each takes time, however small."""
+"""A body may arrive in so many parts, its trailers included, and one more for so many bytes: each takes time."""
 
 _HEADER_BYTES: Final = 256
 """How much memory a header takes at most besides its text."""
@@ -270,6 +270,7 @@ class Connection:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header. Fields after a chunked body are trailers, and are ignored (RFC 9110 section 6.5.1)."""
         if not self._in_head:
+            self._count_part()
             return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -370,11 +371,14 @@ class Connection:
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
+        self._count_part()
+        if self.cycle is not None and not self._parser.should_upgrade():
+            self.cycle.add_body(body)
+
+    def _count_part(self) -> None:
         self._parts += 1
         if self._parts > MAX_SMALL_PARTS + self._received // BYTES_OF_PART:
             raise Refusal(400, "The body arrives in too many small chunks; send larger ones")
-        if self.cycle is not None and not self._parser.should_upgrade():
-            self.cycle.add_body(body)
 
     def on_message_complete(self) -> None:
         """Record that a request has arrived completely."""

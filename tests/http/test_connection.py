@@ -824,6 +824,8 @@ async def test_a_body_in_too_many_small_chunks_is_refused_and_other_bodies_are_n
     server = Server(limits=replace(LIMITS, max_message_bytes=2**21))
     _, refused = await feed(server, CHUNKED, chunks(MAX_SMALL_PARTS * 2, 1))
     assert refused.error == "The body arrives in too many small chunks; send larger ones"
+    _, refused = await feed(server, CHUNKED, b"0\r\n" + b"a:\r\n" * MAX_SMALL_PARTS * 2)
+    assert refused.statuses == [400]
     _, served = await feed(server, CHUNKED, chunks(MAX_SMALL_PARTS, 1) + b"0\r\n\r\n", CHUNKED, chunks(9000, 128))
     await feed_more(_, served, b"0\r\n\r\n")
     assert served.statuses == [200, 200]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
 from gateway.registry.registry import Registry
+from gateway.runtime.turns import Turns
 from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming, Methods
 from gateway.wires.released.tasks import require_tasks
@@ -28,7 +28,7 @@ from gateway.wires.replies import Listening, Reply
 from gateway.wires.watches import Watches
 
 URIS_AT_ONCE: Final = 2
-"""After how many URIs of a request other work gets its turn. To judge a long one takes a few milliseconds."""
+"""How many URIs of a request are judged in one turn. To judge a long one takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class Subscriptions:
         self._changes = changes
         self._authorities = authorities
         self._watches = watches
+        self._turns = Turns()
         self._tasks = tasks
 
     async def listen(self, incoming: Incoming) -> Reply:
@@ -102,10 +103,26 @@ class Subscriptions:
         tasks: tuple[TaskView, ...] = ()
         if wanted.task_ids and self._tasks is not None:
             tasks = await self._tasks.own(wanted.task_ids, caller, registry)
-        resources = await _announced(wanted.uris, caller, registry)
+        resources = await self._announced(wanted.uris, caller, registry)
         honoured = _honoured(wanted, registry, resources, tasks)
         opened = _Opened(honoured, resources, tasks, registry)
         return Listening(self._messages(request.id, opened, caller), request.id)
+
+    async def _announced(self, uris: Sequence[str], caller: Caller, registry: Registry) -> dict[str, _Resource]:
+        """Return the resources whose changes a caller may learn of, by the client's URI.
+
+        Of many streams that open, one has its turn at a time, and other work is done in between.
+        """
+        announced: dict[str, _Resource] = {}
+        for number, uri in enumerate(uris):
+            if number and number % URIS_AT_ONCE == 0:
+                await self._turns.begin(None, caller.principal)
+            found = registry.find_resource(uri)
+            resource = None if found is None else found[0]
+            if resource is not None and resource.announces_changes and caller.grants(resource.scopes):
+                own = uri if resource.template is not None else resource.uri
+                announced[uri] = _Resource(own, resource.upstream, resource.scopes)
+        return announced
 
     async def _messages(self, request_id: RequestId, opened: _Opened, caller: Caller) -> AsyncIterator[bytes]:
         topics = opened.topics()
@@ -153,23 +170,6 @@ class Subscriptions:
             return None
         told[task_id] = news
         return view
-
-
-async def _announced(uris: Iterable[str], caller: Caller, registry: Registry) -> dict[str, _Resource]:
-    """Return the resources whose changes a caller may learn of, by the client's URI.
-
-    Other work gets its turn meanwhile.
-    """
-    announced: dict[str, _Resource] = {}
-    for number, uri in enumerate(uris, start=1):
-        found = registry.find_resource(uri)
-        resource = None if found is None else found[0]
-        if resource is not None and resource.announces_changes and caller.grants(resource.scopes):
-            own = uri if resource.template is not None else resource.uri
-            announced[uri] = _Resource(own, resource.upstream, resource.scopes)
-        if number % URIS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return announced
 
 
 def _honoured(
