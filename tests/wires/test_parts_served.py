@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from gateway.registry.registry import Registry
 from gateway.registry.relayed import Requester
 from gateway.wires import catalogue
 from gateway.wires.methods import Incoming
+from gateway.wires.released.subscriptions import URIS_AT_ONCE
 from gateway.wires.replies import Listening
 from tests.asgi import Client, make_app
 from tests.authorities import caller
@@ -395,17 +397,20 @@ async def test_a_stream_ends_when_a_new_list_asks_for_other_scopes() -> None:
         assert (await reading)["result"]["resultType"] == "complete"
 
 
-async def test_other_work_gets_its_turn_while_a_stream_looks_its_resources_up() -> None:
-    app = app_with(part("one", finder=Unlisted("one", announces_changes=True)))
+async def test_other_work_gets_its_turn_while_streams_look_their_resources_up() -> None:
+    finder = Unlisted("one", announces_changes=True)
+    app = app_with(part("one", finder=finder))
     wanted = {"resourceSubscriptions": [f"one+docs://{number}" for number in range(MAX_LISTEN_URIS)]}
     received = McpRequest("sub", "subscriptions/listen", {"notifications": wanted}, {}, {}, None, None)
     listen = app._services.wires.dispatcher._released._handlers["subscriptions/listen"]
-    opening = asyncio.ensure_future(listen(Incoming(received, Headers(()), caller("ada"), NO_CLIENT)))
-    turns = 0
-    while not opening.done():
+    callers = [caller(name) for name in ("ada", "bob", "eve")]
+    opening = [asyncio.ensure_future(listen(Incoming(received, Headers(()), each, NO_CLIENT))) for each in callers]
+    asked = [0]
+    while not all(stream.done() for stream in opening):
         await asyncio.sleep(0)
-        turns += 1
-    assert turns > MAX_LISTEN_URIS // 20
+        asked.append(len(finder.asked))
+    assert asked[-1] == 3 * MAX_LISTEN_URIS
+    assert max(later - earlier for earlier, later in pairwise(asked)) <= URIS_AT_ONCE
 
 
 async def test_a_changed_list_of_an_upstream_is_announced_once_and_here_only() -> None:

@@ -115,7 +115,7 @@ class Subscriptions:
         """
         announced: dict[str, _Resource] = {}
         for number, uri in enumerate(uris):
-            if number and number % URIS_AT_ONCE == 0:
+            if number % URIS_AT_ONCE == 0 and len(uris) > URIS_AT_ONCE:
                 await self._turns.begin(None, caller.principal)
             found = registry.find_resource(uri)
             resource = None if found is None else found[0]

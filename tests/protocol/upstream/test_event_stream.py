@@ -182,6 +182,15 @@ def test_an_event_with_too_many_lines_is_refused_and_one_with_fewer_is_read(size
         read([*pieces, b"data:\n"])
 
 
+@pytest.mark.parametrize("line", [b"data: ", b"data", b": ", b"other: "])
+def test_an_event_and_a_line_after_it_are_together_no_larger_than_the_limit(line: bytes) -> None:
+    events = EventStream(1000)
+    assert not list(events.feed(b"data: " + b"a" * 600 + b"\n" + line))
+    assert events.unfinished_bytes == 601 + len(line)
+    with pytest.raises(EventTooLarge):
+        list(events.feed(b"b" * 600))
+
+
 def test_comments_and_other_fields_are_no_lines_of_data() -> None:
     flood = [b":\nid\ndatabase: 1\n" * 1000] * 30
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Hashable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.protocol.upstream.responses import read_message
 from gateway.runtime.turns import PAUSES, Turns
-from gateway.upstreams import stateless
+from gateway.upstreams import readings, stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
+from gateway.upstreams.stateless import QUICK_COMMAS, readings_of_answers
 from tests.upstreams.client.serving import CLIENT_INFO, Asking, Shop, asking, fine, notice, result
+from tests.upstreams.lists.fakes import until
 from tests.upstreams.servers.hostile import CALLS, SECRET, Hostile, bytes_of
 from tests.upstreams.servers.plain_http import Exchange
 
@@ -540,7 +544,11 @@ async def large_event(exchange: Exchange, message: Any) -> None:
     exchange.end_events()
 
 
-@pytest.mark.parametrize("answer", [large_json, large_event])
+async def many_values(exchange: Exchange, message: Any) -> None:
+    exchange.json(result(message["id"], values=list(range(QUICK_COMMAS))))
+
+
+@pytest.mark.parametrize("answer", [large_json, large_event, many_values])
 async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
@@ -570,6 +578,67 @@ async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
     assert [what for what, _ in handled] == ["decoded", "used"] * 8
     at = [when for _, when in handled]
     assert all(later - earlier >= PAUSES for earlier, later in pairwise(at))
+
+
+class NoTurns(Turns):
+    """Turns that nobody gets."""
+
+    async def begin(self, group: Hashable, caller: Hashable) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_call_ends_in_its_time_though_its_answer_waits_for_a_turn(shop: Shop) -> None:
+    shop.answers = [large_json]
+    async with asking(shop.server.url, turns=NoTurns()) as client:
+        failure = await failure_of(client, seconds=0.5)
+        assert (failure.reason, failure.sent) == (Reason.TIMED_OUT, True)
+
+
+class Stalling:
+    """Sends answers of 100 kB, and their last bytes when the gate opens."""
+
+    def __init__(self, kind: str) -> None:
+        self.gate = threading.Event()
+        self.kind = kind
+
+    async def __call__(self, exchange: Exchange, message: Any) -> None:
+        body = msgspec.json.encode(result(message["id"], text="x" * 100_000))
+        if self.kind == "json":
+            exchange.head(200, [("content-type", "application/json"), ("content-length", str(len(body)))])
+        else:
+            exchange.begin_events()
+            body = b"data: " + body + b"\n\n"
+        send = exchange.raw if self.kind == "json" else exchange.chunk
+        send(body[:-50])
+        await asyncio.to_thread(self.gate.wait)
+        send(body[-50:])
+        if self.kind == "json":
+            exchange.finished = True
+        else:
+            exchange.end_events()
+
+
+@pytest.mark.parametrize("kind", ["json", "events"])
+async def test_answers_that_have_arrived_in_part_take_no_more_memory_than_the_limit(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(readings, "MAX_BYTES_OF_UPSTREAM", 350_000)
+    stalling = Stalling(kind)
+    shop.answers = [stalling]
+    answers = readings_of_answers()
+    async with asking(shop.server.url, readings=answers) as client:
+        calls: list[asyncio.Task[Any]] = []
+        for number in range(1, 6):
+            calls.append(asyncio.create_task(client.call()))
+            await until(lambda: answers.memory >= min(number, 3) * 90_000 and len(shop.exchanges) == number)  # noqa: B023
+        await until(lambda: sum(call.done() for call in calls) == 2)
+        assert answers.memory <= 350_000
+        stalling.gate.set()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        failures = [end for end in ends if isinstance(end, UpstreamFailure)]
+        assert [(end.reason, end.sent) for end in failures] == [(Reason.TOO_LARGE, True)] * 2
+        assert [len(end["text"]) for end in ends if isinstance(end, dict)] == [100_000] * 3
+        assert answers.memory == 0
 
 
 async def test_other_calls_go_on_while_one_is_silent(hostile: Hostile) -> None:
