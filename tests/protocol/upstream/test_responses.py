@@ -17,6 +17,7 @@ from gateway.protocol.upstream.responses import (
     MAX_CONTAINERS,
     MAX_ERROR_DATA_BYTES,
     MAX_ERROR_MESSAGE_BYTES,
+    MAX_VALUES,
     Asked,
     ErrorAnswer,
     Malformed,
@@ -81,6 +82,18 @@ def test_a_meta_with_too_many_names_is_dropped_and_counted() -> None:
     answer = result(_meta={f"a{number}": number for number in range(MAX_META_NAMES + 1)})
     assert "_meta" not in answer.value
     assert answer.overstepped
+
+
+@pytest.mark.parametrize(("value", "most"), [(b"1", MAX_VALUES - 10), (b"1e300", MAX_VALUES // 5 - 10)])
+def test_a_message_has_a_limited_number_of_values(value: bytes, most: int) -> None:
+    def message(count: int) -> bytes:
+        return b'{"jsonrpc":"2.0","id":1,"result":{"a":[' + b",".join([value] * count) + b"]}}"
+
+    read = read_message(message(most), 1)
+    assert isinstance(read, Result)
+    assert len(read.value["a"]) == most
+    with pytest.raises(Malformed, match="values"):
+        read_message(message(most + 20), 1)
 
 
 @pytest.mark.parametrize("meta", [{"io.modelcontextprotocol/a": 1}, {}, [], 7, None])
