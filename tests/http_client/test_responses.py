@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -126,15 +127,74 @@ async def test_a_large_body_that_ends_with_the_connection_is_complete(close: boo
         assert await ask(HttpClient(peer.url()), limit=size) == b"a" * size
 
 
-async def test_data_behind_a_large_response_is_never_taken_for_the_next_one() -> None:
-    size = 3 * PORTION_BYTES
-    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"a" * size
-    async with serving(always(whole + OK * 10_000)) as peer:
-        client = HttpClient(peer.url())
-        for _ in range(3):
-            assert await ask(client, limit=size) == b"a" * size
-        await client.aclose()
-        assert len(peer.talks) == 3
+class Wire(asyncio.Transport):
+    """A transport that notes what happens to it, and the owner of its connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = self.paused = False
+        self.kept = 0
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def freed(self, _connection: HttpConnection) -> None:
+        self.kept += 1
+
+    def lost(self, _connection: HttpConnection) -> None:
+        pass
+
+
+def connected() -> tuple[HttpConnection, Wire]:
+    connection, wire = HttpConnection(), Wire()
+    connection.connection_made(wire)
+    connection.owner = wire
+    return connection, wire
+
+
+def aligned() -> bytes:
+    """Return a response that ends with the third portion."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (3 * PORTION_BYTES)
+    size = 3 * PORTION_BYTES - len(head)
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"a" * size
+
+
+@pytest.mark.parametrize("rest", [b"", b"x", OK, OK * 10_000])
+async def test_a_connection_with_data_behind_its_response_is_not_used_again(rest: bytes) -> None:
+    connection, wire = connected()
+    incoming = connection.send(b"", b"", soon())
+    connection.data_received(aligned() + rest)
+    received = b""
+    while piece := await asyncio.wait_for(incoming.piece(), SECONDS):
+        received += piece
+    await asyncio.sleep(0)
+    assert received == aligned().partition(b"\r\n\r\n")[2]
+    assert (wire.kept, wire.aborted) == ((0, True) if rest else (1, False))
+    assert wire.aborted or not wire.paused
+
+
+async def test_a_response_that_has_arrived_is_complete_though_the_server_has_gone() -> None:
+    connection, _wire = connected()
+    incoming = connection.send(b"", b"", soon())
+    connection.data_received(aligned())
+    connection.connection_lost(None)
+    assert incoming.is_complete
+    assert incoming.everything() == aligned().partition(b"\r\n\r\n")[2]
 
 
 async def test_a_body_that_ends_with_the_connection_is_read_to_its_end() -> None:

@@ -84,7 +84,7 @@ def test_a_meta_with_too_many_names_is_dropped_and_counted() -> None:
     assert answer.overstepped
 
 
-@pytest.mark.parametrize(("value", "most"), [(b"1", MAX_VALUES - 10), (b"1e300", MAX_VALUES // 5 - 10)])
+@pytest.mark.parametrize(("value", "most"), [(b"1", MAX_VALUES - 40), (b"1e300", MAX_VALUES // 5 - 40)])
 def test_a_message_has_a_limited_number_of_values(value: bytes, most: int) -> None:
     def message(count: int) -> bytes:
         return b'{"jsonrpc":"2.0","id":1,"result":{"a":[' + b",".join([value] * count) + b"]}}"
@@ -93,7 +93,7 @@ def test_a_message_has_a_limited_number_of_values(value: bytes, most: int) -> No
     assert isinstance(read, Result)
     assert len(read.value["a"]) == most
     with pytest.raises(Malformed, match="values"):
-        read_message(message(most + 20), 1)
+        read_message(message(most + 80), 1)
 
 
 @pytest.mark.parametrize("meta", [{"io.modelcontextprotocol/a": 1}, {}, [], 7, None])
