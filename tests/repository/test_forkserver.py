@@ -19,6 +19,8 @@ from tests import forkserver
 from tests.forkserver import TOP, Forked, ForkServerError
 from tests.integration.fleet import Fleet
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 ENDS = {
     "at the end": "print('out'); sys.stderr.write('err')",
