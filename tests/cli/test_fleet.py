@@ -64,6 +64,7 @@ def page(dev: Dev) -> Page:
     return Page(dev)
 
 
+@pytest.mark.slow
 def test_a_killed_replica_stays_away_until_it_is_started_and_the_others_answer(page: Page) -> None:
     assert page.order("/replicas/r1/kill")[0] == 200
     wait_until(lambda: page.replicas()["r1"]["state"] == "killed", "the replica to end")
@@ -78,6 +79,7 @@ def test_a_request_can_be_sent_to_one_replica(page: Page) -> None:
     assert {page.who_answers("/playground/replicas/r2/mcp") for _ in range(3)} == {"r2"}
 
 
+@pytest.mark.slow
 def test_an_added_replica_gets_its_share_of_requests(page: Page) -> None:
     assert page.order("/replicas")[0] == 200
     wait_until(lambda: page.replicas()["r3"]["state"] == "ready", "the replica to be ready")

@@ -194,6 +194,7 @@ def server() -> Server:
     return Server()
 
 
+@pytest.mark.slow
 async def test_a_body_in_tiny_chunks_costs_no_more_for_each_byte_if_it_is_large() -> None:
     async def seconds(count: int) -> float:
         server = Server(limits=replace(LIMITS, max_message_bytes=10_000_000))

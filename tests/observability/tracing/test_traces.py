@@ -215,6 +215,7 @@ def test_no_argument_answer_result_state_or_token_is_in_any_span(fleet: Deployme
         assert secret not in sent
 
 
+@pytest.mark.slow
 def test_what_is_not_sent_yet_is_sent_before_a_process_ends(fleet: Deployment, collector: Collector) -> None:
     environ = dict(fleet["r1"].environ)
     fleet["r1"].environ["OTEL_BSP_SCHEDULE_DELAY"] = "3600000"
