@@ -44,6 +44,7 @@ BILLED := image build development
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/json_schema tests/registry tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Files with tests that `make slow` runs. They are marked, whole or in part, so there is no list of them.
 SLOW = $(shell grep -rlF mark.slow --include='test_*.py' tests)
+SLOW_AS_A_WHOLE = $(shell grep -rl '^pytestmark = .*mark[.]slow' --include='test_*.py' tests)
 # Tests that `make test` runs once or with few examples; `make ci` repeats them on compiled code, with more data.
 REPEATED := $(addprefix tests/,calls http_client loadtest observability process runtime security settings sizing storage tasks upstreams wires workers)
 # Tests of the packages without I/O, which `make quick` runs.
@@ -226,7 +227,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 $(need_programs) && rm -f $(TESTED) .coverage .coverage.* && \
-	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)

@@ -40,9 +40,8 @@ MEASURED = "COVERAGE_PROCESS_CONFIG"
 
 UNMEASURED = (
     *("auth/test_confusion.py", "bench", "calls/authority", "chaos", "conformance", "demo", "deploy", "docs"),
-    *("http/test_draining_server.py", "integration", "loadtest", "observability/tracing", "process/test_loading.py"),
-    *("process/test_reload.py", "process/test_same_bytes.py", "proposals", "protocol/test_sse.py"),
-    *("protocol/upstream/test_event_stream.py", "proxies"),
+    *("http/test_draining_server.py", "integration", "loadtest", "process/test_reload.py"),
+    *("proposals", "protocol/test_sse.py", "protocol/upstream/test_event_stream.py", "proxies"),
     *("releases", "repository", "security", "soak"),
     *("storage/test_deleting.py", "storage/test_lifecycle.py", "storage/test_pages.py"),
     *("under_load", "wires/draft", "wires/legacy", "wires/released", "wires/test_catalogue.py", "workers"),
@@ -53,8 +52,7 @@ Measuring makes a test up to three times as slow.
 """
 
 MEASURED_PROCESSES = (
-    *("cli/test_dev.py", "observability/tracing", "process/test_reload.py", "wires/draft/test_persistent.py"),
-    "workers/test_leaving.py",
+    *("cli/test_dev.py", "process/test_reload.py", "wires/draft/test_persistent.py", "workers/test_leaving.py"),
 )
 """Tests that are measured with the processes that they start. Of other tests, only pytest's process is measured.
 

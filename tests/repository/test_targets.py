@@ -91,12 +91,20 @@ def test_make_slow_runs_the_files_that_have_the_mark_and_no_others() -> None:
     assert {*slow.paths} == MARKED
 
 
+def test_make_test_leaves_out_no_file_that_is_not_marked_as_a_whole() -> None:
+    (quick,), (slow,) = runs_of("test"), runs_of("slow")
+    as_a_whole = re.compile(r"^pytestmark = .*mark\.slow", re.MULTILINE)
+    left_out = [file for file in slow.paths if not quick.has(file)]
+    assert [file for file in left_out if not as_a_whole.search((TOP / file).read_text())] == []
+
+
 def test_each_file_of_tests_is_run_by_one_target() -> None:
-    (quick,) = runs_of("test")
-    everything = [quick, *other_runs()]
-    runs = {file: [run for run in everything if run.has(file)] for file in FILES if not file.startswith(RUN_BY_OTHERS)}
-    assert {file: found for file, found in runs.items() if len(found) != 1} == {}
-    assert [file for file in MARKED if runs[file] != [quick]] == []
+    (quick,), (slow,) = runs_of("test"), runs_of("slow")
+    for file in FILES:
+        if not file.startswith(RUN_BY_OTHERS):
+            others = [run for run in other_runs() if run.has(file)]
+            ours = quick.has(file) or slow.has(file)
+            assert ours + len(others) == 1, (file, others)
 
 
 def test_a_mark_that_a_module_lends_to_others_would_be_overlooked() -> None:

@@ -17,6 +17,8 @@ from tests.wires.draft.deployment import Deployment
 from tests.wires.draft.messages import accept
 from tests.wires.legacy.speaking import speak, text_of
 
+pytestmark = pytest.mark.slow
+
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 OTHER_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENTS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -215,7 +217,6 @@ def test_no_argument_answer_result_state_or_token_is_in_any_span(fleet: Deployme
         assert secret not in sent
 
 
-@pytest.mark.slow
 def test_what_is_not_sent_yet_is_sent_before_a_process_ends(fleet: Deployment, collector: Collector) -> None:
     environ = dict(fleet["r1"].environ)
     fleet["r1"].environ["OTEL_BSP_SCHEDULE_DELAY"] = "3600000"
