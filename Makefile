@@ -42,6 +42,9 @@ BILLS := tests/sbom
 BILLED := image build development
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/json_schema tests/registry tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
+# Files with tests that `make slow` runs. They are marked, whole or in part, so there is no list of them.
+SLOW = $(shell grep -rlF mark.slow --include='test_*.py' tests)
+SLOW_AS_A_WHOLE = $(shell grep -rl '^pytestmark = .*mark[.]slow' --include='test_*.py' tests)
 # Tests that `make test` runs once or with few examples; `make ci` repeats them on compiled code, with more data.
 REPEATED := $(addprefix tests/,calls http_client loadtest observability process runtime security settings sizing storage tasks upstreams wires workers)
 # Tests of the packages without I/O, which `make quick` runs.
@@ -53,7 +56,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test quick check disconnected compiled conformance proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
+.PHONY: help run demo test slow quick check disconnected compiled conformance proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,12 +67,15 @@ run: $(STAMP) ## Serve the demo tools at 127.0.0.1:8080/mcp: two replicas, a wor
 demo: $(STAMP) ## Call the demo tools with the real MCP client, and show where each leg runs
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) ## Run the tests with real processes, and measure coverage
+test: $(STAMP) ## Run the tests that a change needs, with real processes, and measure coverage
 	@$(run_tests)
+
+slow: $(STAMP) ## Run the other tests, which a release needs: costs of hostile input, packaging, whole documents
+	@$(need_programs) && $(RUN) pytest -n 3 -m "slow and not repeats" --dist worksteal $(SLOW)
 
 quick: $(STAMP) ## After every edit: check format, lint, types, imports; test the pure packages
 	@$(check_sources)
-	@$(RUN) pytest -n 2 -q $(PURE)
+	@$(RUN) pytest -n 2 -q -m "not slow" $(PURE)
 
 check: $(STAMP) $(TYPING_STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
 	@$(check_sources)
@@ -148,6 +154,7 @@ audit: $(AUDIT_STAMP) ## Compare the lock lists with the known vulnerabilities o
 ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory slow
 	@$(MAKE) --no-print-directory docs
 	@$(RUN) pytest -n 2 $(AFTER_DOCS)
 	@$(MAKE) --no-print-directory compiled
@@ -204,6 +211,10 @@ define need_prometheus
 command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which tests the dashboard and the alerts"
 endef
 
+define need_programs
+{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); }
+endef
+
 # Debian has Python's headers in a separate package.
 define need_compiler
 { command -v gcc >/dev/null || sh scripts/need.sh build-essential "a C compiler"; } && \
@@ -215,8 +226,8 @@ endef
 # Three pytest workers even on two cores, as tests of processes mostly wait. Each starts with a third of the tests, in
 # order, so that the fixtures of a module start only once.
 define run_tests
-{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+$(need_programs) && rm -f $(TESTED) .coverage .coverage.* && \
+	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)

@@ -47,7 +47,7 @@ ALSO: Final = ("uvloop", "uvicorn.lifespan.on", "fastapi.responses", "multiproce
 MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
 """The variable with which coverage also measures processes of tests. In a fork, it starts with the fork's module."""
 
-FREE: Final = ("GATEWAY_", "TEST_", "PYTEST_", "PYTHONUNBUFFERED", MEASURED)
+FREE: Final = ("GATEWAY_", "TEST_", "PYTEST_", "PYTHONUNBUFFERED", "XDG_RUNTIME_DIR", MEASURED)
 """Prefixes of variables that nothing reads before the fork, so they may differ from start to start."""
 
 _MAX_REQUEST: Final = 150_000

@@ -97,10 +97,11 @@ class GatewayProcess(LoggedProcess):
         Raises:
             ClusterError: its log does not say.
         """
-        started = self._said("metrics")
-        if not started:
-            raise ClusterError(f"{self.name} does not serve metrics:\n{self.log_text()}")
-        return str(started[0]["url"])
+        for _ in range(MOST_LOOKS):
+            if started := self._said("metrics"):
+                return str(started[0]["url"])
+            time.sleep(WRITTEN_SECONDS)  # it may serve before it has written that it does
+        raise ClusterError(f"{self.name} does not serve metrics:\n{self.log_text()}")
 
     def metric(self, metric: str, /, **labels: str) -> float:
         """Return the sum of one metric over all label sets that have these labels; 0 if there is none yet."""

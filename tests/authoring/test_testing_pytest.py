@@ -15,6 +15,8 @@ from gateway import tool
 from gateway.testing import RunError
 from gateway.testing.fixture import Caller
 
+pytestmark = pytest.mark.slow
+
 TOP = Path(__file__).parents[2]
 
 TESTS = '''\

@@ -14,6 +14,8 @@ from bench.counts.functions import changed, count_before, in_words
 from bench.counts.run import Counted
 from bench.counts.shares import LEAST_PERCENT, compiled_modules, largest_shares, leaving
 
+pytestmark = pytest.mark.slow
+
 TOP = Path(__file__).resolve().parents[2]
 NOTHING_ACCEPTED = 3
 

@@ -10,6 +10,8 @@ from bench.goals import REPLAY_A_KEY, REPLAY_EXPONENT
 from bench.growth import ANSWERS, Curve, fit, summary
 from bench.memory import judge
 
+pytestmark = pytest.mark.slow
+
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 

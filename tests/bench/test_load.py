@@ -9,6 +9,8 @@ import pytest
 from bench.load import Exchange, LoadError, Measurement, measure
 from tests.bench.answering import response, server
 
+pytestmark = pytest.mark.slow
+
 
 def expect(body: bytes) -> Callable[[bytes], str | None]:
     return lambda given: None if given == body else f"not {body!r} but {given!r}"

@@ -16,6 +16,8 @@ import pytest
 
 from loadtest.cluster import wait_until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 VERSION = "2026-07-28"
 META = {

@@ -16,6 +16,8 @@ import pytest
 
 from loadtest.cluster import wait_until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 STOP_SECONDS = 40.0
 """On an otherwise idle machine it takes at most five. Tests share theirs."""

@@ -64,6 +64,7 @@ def page(dev: Dev) -> Page:
     return Page(dev)
 
 
+@pytest.mark.slow
 def test_a_killed_replica_stays_away_until_it_is_started_and_the_others_answer(page: Page) -> None:
     assert page.order("/replicas/r1/kill")[0] == 200
     wait_until(lambda: page.replicas()["r1"]["state"] == "killed", "the replica to end")
@@ -74,16 +75,19 @@ def test_a_killed_replica_stays_away_until_it_is_started_and_the_others_answer(p
     assert {page.who_answers() for _ in range(4)} == {"r1", "r2"}
 
 
+@pytest.mark.slow
 def test_a_request_can_be_sent_to_one_replica(page: Page) -> None:
     assert {page.who_answers("/playground/replicas/r2/mcp") for _ in range(3)} == {"r2"}
 
 
+@pytest.mark.slow
 def test_an_added_replica_gets_its_share_of_requests(page: Page) -> None:
     assert page.order("/replicas")[0] == 200
     wait_until(lambda: page.replicas()["r3"]["state"] == "ready", "the replica to be ready")
     assert {page.who_answers() for _ in range(6)} == {"r1", "r2", "r3"}
 
 
+@pytest.mark.slow
 def test_legs_are_counted_by_replica(page: Page) -> None:
     def legs() -> int:
         return sum(replica.get("legs", 0) for replica in page.replicas().values())
@@ -105,12 +109,14 @@ def test_legs_are_counted_by_replica(page: Page) -> None:
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_another_page_cannot_control_the_processes(page: Page, headers: dict[str, str]) -> None:
     given = {"X-Fleet-Token": page.token, **headers}
     assert page.send("POST", "/replicas/r2/kill", given)[0] == 403
     assert page.replicas()["r2"]["state"] == "ready"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["", "/", "/session", "/token", "/replicas", "?x"])
 @pytest.mark.parametrize("headers", [{}, {"X-Fleet-Token": ""}, {"Origin": "http://evil.example"}], ids=str)
 def test_nobody_reads_the_token_or_the_state_without_it(page: Page, path: str, headers: dict[str, str]) -> None:
@@ -119,12 +125,14 @@ def test_nobody_reads_the_token_or_the_state_without_it(page: Page, path: str, h
     assert page.token not in json.dumps(answer)
 
 
+@pytest.mark.slow
 def test_the_token_is_behind_the_sharp_so_that_no_server_gets_it(dev: Dev, page: Page) -> None:
     assert dev.page == f"http://127.0.0.1:{dev.port}/#fleet={page.token}"
     assert len(page.token) >= 32
     assert page.send("GET", "/session", {"X-Fleet-Token": page.token})[0] == 404
 
 
+@pytest.mark.slow
 def test_an_unknown_process_and_an_unknown_order_are_refused(page: Page) -> None:
     assert page.order("/replicas/r9/kill")[0] == 404
     assert page.order("/replicas/r1/explode")[0] == 404

@@ -41,6 +41,7 @@ def test_a_file_without_tools_is_one_line(command: tuple[str, ...], tmp_path: Pa
     assert_one_clear_line(gateway(*command, "--tools", "bugs.py", settings=NEITHER, cwd=tmp_path), EMPTY)
 
 
+@pytest.mark.slow
 def test_dev_stops_at_a_file_without_tools(tmp_path: Path) -> None:
     (tmp_path / "bugs.py").write_text("async def forgotten() -> str: ...\n")
     result = gateway("dev", "--port", "0", "--tools", "bugs.py", settings=NEITHER, cwd=tmp_path)

@@ -13,6 +13,8 @@ from tests.deploy.files import DEPLOY, checked, compose, service
 from tests.deploy.watching import ALERT_TESTS, ALERTS, CONFIG, rules
 from tests.docs import runbooks
 
+pytestmark = pytest.mark.slow
+
 RULES = rules()
 SEVERITIES = {"critical", "warning", "info"}
 RUNBOOKS = {runbook.anchor: runbook for runbook in runbooks.runbooks()}

@@ -39,6 +39,8 @@ from tests.deploy.files import (
     tool,
 )
 
+pytestmark = pytest.mark.slow
+
 SERVICES: dict[str, dict[str, Any]] = compose()["services"]
 OURS = ("gateway", "worker", "secrets", "own")
 MAKE_SECRETS = DEPLOY / "make_secrets.py"

@@ -33,6 +33,8 @@ from tests.deploy.files import (
     tool,
 )
 
+pytestmark = pytest.mark.slow
+
 CLUSTER_VERSIONS = ("1.27", "1.37")
 """The oldest and the newest whose schemas they are checked against."""
 

@@ -15,6 +15,8 @@ import pytest
 from loadtest.cluster import REPOSITORY, clean_environment, free_port, wait_until
 from tests.integration.raw import post, tool_call
 
+pytestmark = pytest.mark.slow
+
 STAMP = ".venv/.installed"
 
 

@@ -17,6 +17,8 @@ import pytest
 from gateway.runtime.version import __version__
 from tests.deploy.files import DEPLOY, DOCKERFILE, PINNED, compose, dockerfile
 
+pytestmark = pytest.mark.slow
+
 FOREIGN = sorted(
     {arguments.split()[0] for name, arguments in dockerfile() if name == "FROM"}
     | {found["image"] for found in compose()["services"].values() if "build" not in found}

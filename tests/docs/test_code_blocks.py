@@ -30,6 +30,8 @@ from loadtest.cluster import clean_environment
 from tests.docs.markdown import PAGES, TOP, Block, blocks_of, prose_of
 from tests.storage.servers import Server
 
+pytestmark = pytest.mark.slow
+
 BLOCKS: Final = [block for document in PAGES for block in blocks_of(document)]
 PYTHON: Final = [block for block in BLOCKS if block.language == "python"]
 CONSOLE: Final = [block for block in BLOCKS if block.language == "console"]

@@ -34,7 +34,7 @@ from tests.docs.recipes import (
 )
 from tests.integration.clients.sdk_client import text_of as said_by
 
-pytestmark = pytest.mark.timeout(5 * SECONDS)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(5 * SECONDS)]
 
 HERE: Final = {"The first call", "curl", "With a token", "Python", "Claude", "VS Code"}
 CURL: Final = of_section("curl", "bash")

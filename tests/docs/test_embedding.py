@@ -22,6 +22,8 @@ from tests.docs.markdown import TOP, blocks_of, text_of
 from tests.integration.raw import post, request
 from tests.integration.streams import Stream, asking
 
+pytestmark = pytest.mark.slow
+
 PAGE: Final = "docs/build/embedding.md"
 PYTHON: Final = {block.section: block.text for block in blocks_of(PAGE) if block.language == "python"}
 (CONSOLE,) = [block.text for block in blocks_of(PAGE) if block.language == "console"]

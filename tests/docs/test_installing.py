@@ -15,7 +15,7 @@ import pytest
 from tests.checkout import copy_sources
 from tests.docs.markdown import text_of
 
-pytestmark = pytest.mark.timeout(500)  # a build comes first
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]  # a build comes first
 
 INSTALL: Final = re.compile(r"^\$ (pip wheel .+ \.\./sealed-gateway)\n\$ (pip install wheels/\S+\.whl)$", re.MULTILINE)
 SIZED: Final = re.compile(r"^\$ gateway (size .+)\n((?s:.*?))^```$", re.MULTILINE)

@@ -22,6 +22,8 @@ from gateway.sealing.formats import FORMATS
 from gateway.settings.model import Settings
 from tests import forkserver
 
+pytestmark = pytest.mark.slow
+
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/run/upgrading.md").read_text()
 SESSIONS = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)

@@ -20,6 +20,8 @@ from tests.docs.markdown import TOP, Block, blocks_of, section_of
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.site import User
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/run/upstreams.md"
 FILES = [block for block in blocks_of(PAGE) if block.language == "json"]
 START = [block.text for block in blocks_of(PAGE) if block.section == "Start"]

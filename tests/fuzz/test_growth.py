@@ -17,6 +17,8 @@ from gateway.protocol.strict_json import decode
 from tests.fuzz import growth
 from tests.fuzz.growth import CHECKS, FEWEST, Generator, Unit, check_growth, read_case
 
+pytestmark = pytest.mark.slow
+
 CORPUS = Path(__file__).parent / "corpus" / "costs"
 SCHEMA = {"uniqueItems": True}
 KEYWORDS = {

@@ -26,6 +26,8 @@ from gateway.web.origins import OriginPolicy
 from tests.fuzz import slow_json, targets
 from tests.fuzz.targets import NOW, TARGETS
 
+pytestmark = pytest.mark.slow
+
 CORPUS = Path(__file__).parent / "corpus"
 MAX_FILE_BYTES = 8192
 INPUTS = sorted(CORPUS.glob("*/*"))

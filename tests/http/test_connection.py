@@ -200,6 +200,7 @@ def chunks(count: int, size: int) -> bytes:
     return b"%x\r\n%b\r\n" % (size, b"a" * size) * count
 
 
+@pytest.mark.slow
 async def test_a_body_in_small_chunks_costs_no_more_for_each_byte_if_it_is_large() -> None:
     async def seconds(count: int) -> float:
         server = Server(limits=replace(LIMITS, max_message_bytes=50_000_000))

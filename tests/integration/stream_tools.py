@@ -15,7 +15,7 @@ from gateway import Context, Elicit, InputRequired, PlainContext, complete, life
 from gateway.protocol.versions import LogLevel
 
 LEVELS: tuple[LogLevel, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-DIARY_VARIABLE = "STREAM_TOOLS_DIARY"
+DIARY_VARIABLE = "TEST_DIARY"
 """The variable with the file in which the lifespan records its events."""
 
 POLL_SECONDS = 0.01

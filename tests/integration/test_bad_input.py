@@ -34,6 +34,8 @@ from tests.integration.raw import (
     tool_call,
 )
 
+pytestmark = pytest.mark.slow
+
 SECRET = "a secret that only these tests know, 32 bytes"
 MAX_BODY_BYTES = 65536
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602

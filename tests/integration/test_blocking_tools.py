@@ -14,6 +14,8 @@ from tests.integration.blocking_tools import GATES_VARIABLE
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, headers_of, post_bytes, request
 
+pytestmark = pytest.mark.slow
+
 BLOCKED = "a tool blocks the event loop"
 BLOCKED_BY_US = "the gateway blocks the event loop"
 

@@ -12,6 +12,8 @@ from tests.integration import tools
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, accept, call, post, request
 
+pytestmark = pytest.mark.slow
+
 INTERNAL = "internal_error"
 REFERENCE = re.compile(r"\(reference ([0-9a-f]{12})\)")
 INTERNALS = re.compile(

@@ -15,6 +15,8 @@ from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, send
 from tests.storage.servers import Server
 
+pytestmark = pytest.mark.slow
+
 TOOLS: Final = "tests.wires.legacy.working_tools"
 EDITED: Final = "tests.integration.edited"
 MODULE: Final = "from gateway import tool\n\n@tool\nasync def {name}() -> str:\n    return 'said'\n"

@@ -11,6 +11,8 @@ import pytest
 from loadtest.cluster import REPOSITORY, clean_environment
 from tests.docs.markdown import blocks_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def printed() -> str:

@@ -13,6 +13,8 @@ from loadtest.cluster import wait_until
 from tests.cli.test_dev import Dev
 from tests.integration.client import Answers, connect_to_url
 
+pytestmark = pytest.mark.slow
+
 DUPLICATE: Answers = {"resolution": {"resolution": "Duplicate"}, "duplicateOfId": {"duplicateOfId": 4301}}
 RESOLVE = {"workItemId": 4522, "fields": {"System.State": "Resolved"}}
 

@@ -36,6 +36,8 @@ from tests.integration.raw import (
     tool_call,
 )
 
+pytestmark = pytest.mark.slow
+
 SECRET = "a secret that only these tests know, 32 bytes"
 MAX_BODY_BYTES, MAX_HEADER_BYTES, MAX_HEADERS, MAX_JSON_DEPTH = 8192, 4096, 30, 20
 MAX_JSON_VALUES = 1000

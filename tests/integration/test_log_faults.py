@@ -20,6 +20,8 @@ from tests.integration.fleet import Fleet
 from tests.integration.pipes import Pipe, unread
 from tests.integration.raw import Answer, RawConnection, head_of, post, tool_call
 
+pytestmark = pytest.mark.slow
+
 ECHO = tool_call("echo", {"text": "hello"})
 LINES = 700
 """The number of calls whose audit lines fill a pipe."""

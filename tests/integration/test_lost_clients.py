@@ -20,6 +20,8 @@ from tests.integration.lost import vanish
 from tests.integration.raw import SECONDS, accept, post_bytes
 from tests.integration.streams import ACCEPT_BOTH, asking, calling, complete_headers
 
+pytestmark = pytest.mark.slow
+
 TOOLS: Final = "tests.wires.draft.tools,tests.wires.legacy.working_tools"
 PATIENCE_SECONDS: Final = 5 * 30.0
 AT_ONCE_SECONDS: Final = 10.0

@@ -14,6 +14,8 @@ from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey
 from tests.integration.fleet import Fleet
 from tests.integration.raw import RawConnection, headers_of, tool_call
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600
 SLACK_SECONDS = 60
 KEY = SigningKey("known")

@@ -7,10 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from loadtest.cluster import wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.raw import RawConnection, head_of, post, tool_call
+
+pytestmark = pytest.mark.slow
 
 READERS, ANSWER_BYTES, MAX_UNREAD_BYTES = 40, 4 << 20, 16 << 20
 ECHO = tool_call("echo", {"text": "hello"})

@@ -32,6 +32,8 @@ from loadtest.cluster import Replica, new_key
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, accept, post, tool_call
 
+pytestmark = pytest.mark.slow
+
 AUDIENCE = "tests"
 SECRET = "a secret that only these tests know, 32 bytes"
 ALICE = Principal("", "alice", "")

@@ -349,6 +349,7 @@ def test_forwarded_headers_are_believed_of_trusted_proxies_alone(tmp_path: Path,
         assert send(fleet["r1"], message, host="evil.example", x_forwarded_host="localhost").status == 403
 
 
+@pytest.mark.slow
 async def test_many_calls_at_once_are_all_answered_and_each_with_its_own(fleet: Fleet) -> None:
     limits = httpx.Limits(max_connections=20)
 
@@ -374,6 +375,7 @@ async def test_many_calls_at_once_are_all_answered_and_each_with_its_own(fleet: 
         await asyncio.gather(*(call(client, number) for number in range(200)), *(talk(client, n) for n in range(40)))
 
 
+@pytest.mark.slow
 async def test_many_calls_at_once_continue_with_their_own_answers(fleet: Fleet) -> None:
     async def leg(client: httpx.AsyncClient, number: int, hop: int, **retry: Any) -> Answer:
         message = calling("greet", {"greeting": f"Hi {number}"}, id_=number, retry=retry)

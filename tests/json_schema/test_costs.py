@@ -15,6 +15,8 @@ from gateway.json_schema.costs import Costs
 from gateway.json_schema.references import References
 from gateway.json_schema.validation import SchemaValidator
 
+pytestmark = pytest.mark.slow
+
 CHEAP: dict[str, Any] = {"type": "integer"}
 DEAR: dict[str, Any] = {"enum": [[number] for number in range(100)]}
 

@@ -6,12 +6,15 @@ import json
 from typing import Any, Final
 
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from referencing.jsonschema import EMPTY_REGISTRY
 
 from gateway.errors import AuthoringError
 from gateway.json_schema.validation import SchemaValidator
+
+pytestmark = pytest.mark.slow
 
 Strategy = st.SearchStrategy[Any]
 

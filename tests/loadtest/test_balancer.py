@@ -20,6 +20,8 @@ from loadtest.cluster.balancer import SHIPPED
 from loadtest.cluster.common import find_program, reserve_port
 from tests.loadtest.stubs import WAIT_SECONDS, Behave, Exchange, StubReplica
 
+pytestmark = pytest.mark.slow
+
 LARGEST_TRIED_TWICE = 90_000
 LISTEN = {"mcp-method": "subscriptions/listen"}
 

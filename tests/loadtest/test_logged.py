@@ -38,3 +38,11 @@ def test_fields_narrow_down_what_is_found(worker: Worker) -> None:
     assert [line["task"] for line in worker.logged("task ended", task="two")] == ["two"]
     assert len(worker.logged(about="task ended")) == 1
     assert worker.logged("task ended", about="task ended") == []
+
+
+def test_the_address_of_metrics_is_found_though_its_line_is_written_late(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = json.dumps({"message": "metrics", "url": "http://127.0.0.1:1/metrics"})
+    monkeypatch.setattr("time.sleep", lambda _seconds: worker.log_path.write_text(f"{line}\n"))
+    assert worker.metrics_url == "http://127.0.0.1:1/metrics"

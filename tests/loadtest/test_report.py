@@ -22,6 +22,8 @@ from loadtest.report.summary import summarize
 from loadtest.report.write import REPORT
 from tests.loadtest.runs import call, leg, marked
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert('x')</script> $\\frac{1}{$ \"&\n\x00 \u65e5\u672c \U0001f389"
 PNG = b"\x89PNG\r\n\x1a\n"
 

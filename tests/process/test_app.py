@@ -12,6 +12,8 @@ from gateway.process.app import _connection_limits
 from gateway.settings.model import Settings
 from loadtest.cluster import clean_environment, new_key
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.setting(
     "max_connections",

@@ -26,6 +26,8 @@ from tests.integration.clients.sdk_client import text_of
 from tests.integration.raw import headers_of, post, request, tool_call
 from tests.integration.streams import Stream, asking
 
+pytestmark = pytest.mark.slow
+
 SETTINGS: Final = {"GATEWAY_SEAL_KEYS": new_key(), "GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none"}
 LISTEN: Final = asking("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
 SECONDS: Final = 10.0

@@ -12,6 +12,8 @@ import pytest
 
 from loadtest.cluster import new_key
 
+pytestmark = pytest.mark.slow
+
 TOP = Path(__file__).parent.parent.parent
 SERVING = {
     "GATEWAY_TOOLS": "gateway.demo",

@@ -27,7 +27,7 @@ from tests.process.rotation import (
 from tests.storage.deployments import eventually
 from tests.storage.servers import Server
 
-pytestmark = pytest.mark.usefixtures("only_new_objects")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("only_new_objects")]
 
 OLD, NEW = new_key(), new_key()
 GATES: list[Gate] = []

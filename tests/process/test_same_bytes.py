@@ -21,6 +21,8 @@ from tests.asgi import HOST, Client, RawHeaders, make_app, raw_headers
 from tests.integration.raw import request, tool_call
 from tests.integration.streams import ACCEPT_BOTH, calling
 
+pytestmark = pytest.mark.slow
+
 KEY = new_key()
 SECRET = "0123456789abcdef0123456789abcdef"
 ELSEWHERE = (b"host", b"elsewhere.example.com")

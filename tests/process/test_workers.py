@@ -10,6 +10,8 @@ import pytest
 
 from tests.process.workers import DONE, LATE, Users, Workers, folders, too_long
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def directory() -> Iterator[Path]:

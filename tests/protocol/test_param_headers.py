@@ -153,6 +153,7 @@ def test_a_mark_that_properties_alone_do_not_lead_to_spoils_the_tool(schema: dic
         compile_param_headers(schema)
 
 
+@pytest.mark.slow
 def test_no_depth_of_a_schema_is_too_much() -> None:
     schema: dict[str, Any] = {"region": REGION}
     for _ in range(5000):

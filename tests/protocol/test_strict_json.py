@@ -313,6 +313,7 @@ hostile_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(hostile_values, min_size=30, max_size=60), st.sampled_from([None, 1]))
 def test_values_are_counted_whatever_is_in_texts(value: list[Any], indent: int | None) -> None:
     """Nearly: an empty container counts as one that has a value, and the first value of each counts with it."""

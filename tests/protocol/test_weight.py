@@ -11,6 +11,8 @@ from gateway.protocol import strict_json
 from gateway.protocol.strict_json import DECODED_TIMES, decode, encode, weight
 from tests.security.hostile_bodies import DEAR, KINDS, LONG_TEXTS, Kind, nested
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("only_new_objects")]
+
 DENSEST = {
     **{name: KINDS[name] for name in ("empty arrays", "empty objects", "arrays 90 deep", "different texts", "names")},
     "objects without names 90 deep": nested('{"":', "}"),

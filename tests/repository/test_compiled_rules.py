@@ -15,6 +15,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TOP: Final = Path(__file__).resolve().parents[2]
 LISTED: Final = tuple(runpy.run_path(str(TOP / "setup.py"))["COMPILED"])
 Checker = Callable[[ast.Module], Iterator[ast.AST]]

@@ -17,6 +17,9 @@ import pytest
 from loadtest.cluster.common import Process, clean_environment
 from tests import forkserver
 from tests.forkserver import TOP, Forked, ForkServerError
+from tests.integration.fleet import Fleet
+
+pytestmark = pytest.mark.slow
 
 SECONDS = 60
 ENDS = {
@@ -203,6 +206,11 @@ def test_what_an_interpreter_decides_when_it_starts_makes_a_real_start(
     process = forkserver.start(command, env=clean_environment(environ), cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert process.wait(SECONDS) == 0
     assert isinstance(process, subprocess.Popen)
+
+
+def test_a_replica_of_a_test_cluster_is_forked(tmp_path: Path) -> None:
+    with Fleet(tmp_path, names=("r1",)) as fleet:
+        assert isinstance(fleet["r1"]._process, Forked)
 
 
 def test_a_fork_that_cannot_begin_is_an_error(tmp_path: Path) -> None:

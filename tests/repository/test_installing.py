@@ -13,6 +13,8 @@ import pytest
 from scripts.pip_progress import Progress
 from tests.locked_lists import TOP, entries
 
+pytestmark = pytest.mark.slow
+
 SMALL = "iniconfig"
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import gateway
 
+pytestmark = pytest.mark.slow
+
 
 def loaded_by(statement: str) -> set[str]:
     """Return the top-level modules that a fresh interpreter has loaded after the statement."""

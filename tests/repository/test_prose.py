@@ -16,6 +16,8 @@ from scripts.prose.__main__ import main
 from scripts.prose.rules import Rule, load, sentences
 from scripts.prose.texts import texts_of
 
+pytestmark = pytest.mark.slow
+
 TOP: Final = Path(__file__).resolve().parent.parent.parent
 RULES: Final = load()
 WRONG: Final = [pytest.param(rule, words, id=f"{rule.name}: {words}") for rule in RULES.rules for words in rule.wrong]

@@ -20,7 +20,7 @@ TOOL = "from gateway import tool\n\n\n@tool\ndef greet(name: str) -> str:\n    r
 READY_SECONDS = 120
 STOP_SECONDS = 60
 
-pytestmark = pytest.mark.timeout(300)  # the first test builds the wheel
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # the first test builds the wheel
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from tests.integration.fleet import Fleet
 from tests.security.costs import Sent, call
 from tests.security.crowd import AUDIENCE, SECRET, message_of
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 2
 FEW = 8
 SIZE = 60_000

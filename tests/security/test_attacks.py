@@ -56,6 +56,8 @@ from tests.integration.raw import (
 from tests.security import provider as idp
 from tests.security.provider import FOREIGN_KEYS, ISSUER, KEYS, claims, token, with_key, with_secret, written
 
+pytestmark = pytest.mark.slow
+
 SECRET = "a secret that only these tests know, 32 bytes"
 KEY, SECOND_KEY, REMOVED_KEY = new_key(), new_key(), new_key()
 MAX_STATE_BYTES = 4096

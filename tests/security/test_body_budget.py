@@ -15,6 +15,8 @@ from tests.security.costs import Sent, call
 from tests.security.crowd import AUDIENCE, SECRET, Storm, holding_upstream, p99, peak_bytes, times_of
 from tests.security.hostile_bodies import KINDS, TEXT
 
+pytestmark = pytest.mark.slow
+
 SIZE = 2**20 - 1024
 MAX_PEAK_BYTES = 512 * 2**20
 MOST_TIMES = 10

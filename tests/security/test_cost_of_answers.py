@@ -13,6 +13,8 @@ from tests.security.costs import ENOUGH, EVERY, LARGEST, SIZES, Measured, Stuck,
 from tests.security.form_cases import FORMS, FormCase
 from tests.security.schema_cases import Shape
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:

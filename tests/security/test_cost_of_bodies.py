@@ -15,6 +15,8 @@ from tests.integration.fleet import Fleet
 from tests.security.costs import Measured, Sent, call, measured, text_of
 from tests.security.hostile_bodies import KINDS, LONG_TEXTS, TEXT
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "understand" / "security.md"
 SIZE = 2**20 - 2**10
 MOST_TIMES = 10

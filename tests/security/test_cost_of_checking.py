@@ -25,6 +25,8 @@ from tests.security.costs import (
 from tests.security.hostile_schemas import PRODUCTS
 from tests.security.schema_cases import CASES, Case, Shape
 
+pytestmark = pytest.mark.slow
+
 TOOLS = {"GATEWAY_TOOLS": "tests.security.cost_tools", **MANY_VALUES}
 
 

@@ -18,6 +18,8 @@ from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, RawConnection, head_of, headers_of, tool_call
 
+pytestmark = pytest.mark.slow
+
 KEY, STRANGER = SigningKey("known"), SigningKey("unknown")
 ECHO = tool_call("echo", {"text": "hello"})
 BODY = msgspec.json.encode(ECHO)

@@ -6,10 +6,14 @@ import contextlib
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.integration.fleet import Fleet
 from tests.security.asking_crowd import Asked
 from tests.security.crowd import AUDIENCE, SECRET, peak_bytes, times_of
 from tests.security.hostile_bodies import KINDS
+
+pytestmark = pytest.mark.slow
 
 CALLS = 32
 """As many as one caller may have open."""

@@ -19,6 +19,8 @@ from gateway.sealing.principal import Principal
 from gateway.sealing.state import open_state, seal_state
 from tests.security.mutations import MUTATIONS, Material, mutated
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 1_000_000
 SHARDS = 40
 """The number of parts, each with its own seed, so they can run in parallel."""

@@ -19,6 +19,8 @@ from tests.integration.fleet import Fleet
 from tests.integration.raw import SECONDS, accept, head_of, post, tool_call
 from tests.security.mutations import Material, mutated
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 2_000
 CONNECTIONS = 4
 """To each replica."""

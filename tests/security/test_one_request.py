@@ -17,6 +17,8 @@ from tests.security.form_cases import FORMS
 from tests.security.hostile_schemas import PRODUCTS
 from tests.security.schema_cases import CASES
 
+pytestmark = pytest.mark.slow
+
 OBEYED_SECONDS = 15.0
 """An idle replica ends at once; this allows for a busy machine."""
 

@@ -43,6 +43,8 @@ from tests.integration.raw import (
 )
 from tests.security.provider import AUDIENCE, claims, with_secret, written
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW, BROKEN = new_key(), new_key(), new_key()[:-1]
 SECRET = "jwt-secret-that-must-not-show-0123456789"
 OTHER_SECRET = "jwt-secret-of-somebody-else-0123456789ab"

@@ -11,6 +11,8 @@ from scripts.compiled import TOP
 from scripts.disconnected import readings
 from scripts.disconnected.__main__ import mistakes
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent.parent
 FIELDS = ("max_bytes", "strict", "log_level")
 TOY = '''

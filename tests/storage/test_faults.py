@@ -122,6 +122,7 @@ async def test_a_script_that_arrives_after_its_deadline_does_nothing(there: Depl
     assert (await spent(store, asking.owner, digest=b"other")).outcome is Spending.FIRST
 
 
+@pytest.mark.slow
 async def test_while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes_anything(
     there: Deployment, own_server: Server
 ) -> None:
@@ -798,6 +799,7 @@ async def test_a_lifetime_is_what_the_fixture_looks_for(here: Deployment) -> Non
     await store._client.command("DEL", f"{here.keys.prefix}:left")
 
 
+@pytest.mark.slow
 async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_directory: Path) -> None:
     directory = short_directory / "tls"
     directory.mkdir()

@@ -22,6 +22,8 @@ from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 from tests.storage.deployments import Deployment, eventually, numbers
 from tests.storage.servers import Server
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 2048
 SMALLEST_LIMIT_OF_A_SERVER = 2**20
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 from tests.storage.deployments import Deployment
 from tests.storage.servers import Server
 from tests.tasks.transitions import TRANSITIONS, Move
+
+pytestmark = pytest.mark.slow
 
 ENDINGS = {
     "wait": (Move.WAIT, Phase.WAITING),

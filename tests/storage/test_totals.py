@@ -20,6 +20,8 @@ from gateway.tasks.ports import TaskQuestion
 from tests.storage.deployments import Deployment, eventually
 from tests.storage.servers import Server
 
+pytestmark = pytest.mark.slow
+
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})
 CALLERS = [Principal("issuer", name, "") for name in ("ada", "bob", "eve", "kim", "zoe")]
 LONG, SHORT = Retention("created", 60_000), Retention("created", 200)

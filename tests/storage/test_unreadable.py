@@ -23,6 +23,8 @@ from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Claim, Kept, NewTask, Spending, TaskQuestion
 from tests.storage.deployments import Deployment, is_counted
 
+pytestmark = pytest.mark.slow
+
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "?"})
 MISSING = None
 SOON = 60_000

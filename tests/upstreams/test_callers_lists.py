@@ -15,6 +15,8 @@ from tests.upstreams.servers.plain_http import Exchange, PlainServer
 from tests.upstreams.site import Site, User, entry
 from tests.wires.draft.messages import call_params
 
+pytestmark = pytest.mark.slow
+
 READERS = ("ada", "bob", "cleo")
 
 

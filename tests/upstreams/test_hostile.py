@@ -21,6 +21,8 @@ from tests.upstreams.servers.recording import Recording
 from tests.upstreams.site import META, Reply, Site, User, entry
 from tests.wires.draft.messages import call_params
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_SECONDS = 1.0
 MAX_RESULT_BYTES = 1 << 20
 MAX_GROWTH_MIB = 60

@@ -6,11 +6,15 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from loadtest.cluster import wait_until
 from tests.security.crowd import peak_bytes
 from tests.upstreams.servers.plain_http import Exchange, PlainServer
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.site import Site, entry
+
+pytestmark = pytest.mark.slow
 
 PAGES = 64
 TOOLS = 48

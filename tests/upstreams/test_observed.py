@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.observability.tracing.collector import Collector
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.site import Site
+
+pytestmark = pytest.mark.slow
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

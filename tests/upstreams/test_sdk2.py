@@ -14,6 +14,8 @@ from tests.upstreams.servers.sdk2 import Sdk2
 from tests.upstreams.site import Site, entry
 from tests.wires.draft.deployment import AUDIENCE, SECRET
 
+pytestmark = pytest.mark.slow
+
 ANSWERS = {"name": {"name": "Ada"}, "colour": {"colour": "red"}}
 TOKEN = mint(SECRET, "ada", AUDIENCE)
 

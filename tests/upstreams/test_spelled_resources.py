@@ -11,6 +11,8 @@ from pydantic import AnyUrl
 from tests.upstreams.servers.recording import INVALID_PARAMS, Leg, Recording, Refusal, Result
 from tests.upstreams.site import Reply, Site, entry
 
+pytestmark = pytest.mark.slow
+
 SECRET = "TOP SECRET PAYROLL"
 RESOURCES = {
     "file:///secret/payroll": SECRET,

@@ -30,6 +30,8 @@ from loadtest.cluster import new_key
 from tests.authorities import caller
 from tests.parts import part, relayed_tool
 
+pytestmark = pytest.mark.slow
+
 KEY, OTHER_KEY = new_key(), new_key()
 EACH = 90
 """How many entries of each kind one of three parts has."""

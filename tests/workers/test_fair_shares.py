@@ -12,6 +12,8 @@ from loadtest.cluster import wait_until
 from tests.workers.conftest import serving
 from tests.workers.site import Site
 
+pytestmark = pytest.mark.slow
+
 SECRET = "a secret that only these tests know, 32 bytes"
 TASKS, PLACES, MOST = 80, 32, 28
 OTHERS = 6

@@ -15,6 +15,8 @@ from tests import forkserver
 from tests.integration.pipes import Pipe, unread
 from tests.workers.site import Site, let_pass
 
+pytestmark = pytest.mark.slow
+
 LEASE_SECONDS = 1
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from gateway.sealing.keyring import KeyRing
 from loadtest.cluster import Worker, new_key, wait_until
 from tests.workers.site import Site
+
+pytestmark = pytest.mark.slow
 
 
 def key_id(entry: str) -> str:

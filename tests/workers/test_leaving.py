@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from loadtest.cluster import Worker
 from tests.workers.site import Site
 
@@ -82,6 +84,7 @@ def test_a_leaving_worker_claims_nothing_more(site: Site) -> None:
     assert site.get(late)["status"] == "working"
 
 
+@pytest.mark.slow
 def test_a_tool_that_never_yields_cannot_keep_a_worker_from_leaving(site: Site) -> None:
     worker = site.worker("w1", GATEWAY_DRAIN_SECONDS="0")
     site.create("block")

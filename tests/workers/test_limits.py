@@ -12,6 +12,8 @@ from loadtest.cluster import Worker
 from tests.workers.conftest import serving
 from tests.workers.site import Site
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 65_536
 
 WORDS = {

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import pytest
+
 from loadtest.cluster import Replica, Worker, wait_until
 from tests.storage.servers import Server
 from tests.workers.site import Site
+
+pytestmark = pytest.mark.slow
 
 _TASKS: Final = re.compile(r'^gateway_tasks\{phase="(\w+)"\} (\S+)$', re.MULTILINE)
 

@@ -21,6 +21,8 @@ from gateway_workers.metrics import WorkerTelemetry
 from gateway_workers.worker import Worker
 from loadtest.cluster import new_key
 
+pytestmark = pytest.mark.slow
+
 TOOLS = "tests.workers.tools"
 ENVIRON = {
     "GATEWAY_TOOLS": TOOLS,

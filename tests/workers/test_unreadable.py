@@ -8,6 +8,8 @@ from loadtest.cluster import wait_until
 from tests.storage.servers import Server
 from tests.workers.site import Site
 
+pytestmark = pytest.mark.slow
+
 LINES = {
     "task is damaged in the store": ("phase", "paused"),
     "task was stored by a newer release": ("about", '{"v": 99}'),

@@ -18,6 +18,8 @@ from tests.wires.draft.transport import Message, RpcError
 from tests.wires.draft.under_way import UnderWay, under_way
 from tests.wires.legacy.speaking import LEGACY, asked, calling, rejected, result_of, text_of
 
+pytestmark = pytest.mark.slow
+
 YES: Mapping[str, Any] = {"result": accept(name="ada")}
 
 REQUESTS: list[tuple[str, Mapping[str, Any]]] = [

@@ -29,6 +29,8 @@ from tests.wires.draft.transport import Message
 from tests.wires.draft.under_way import UnderWay, under_way
 from tests.wires.legacy.speaking import LEGACY, asked, result_of, text_of
 
+pytestmark = pytest.mark.slow
+
 SECRET_TEXT = "TOP-SECRET"
 
 

@@ -1,6 +1,6 @@
 """Every scenario passes with this gateway, and fails with one that is broken on purpose.
 
-They take minutes and need the machine for themselves: `make loadtest` runs them, `make test` does not.
+They take minutes and need the machine for themselves: `make loadtest` runs them, `make test` and `make slow` do not.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from tests.observability.tracing.calling import Calling
 from tests.observability.tracing.conftest import TOOLS
 from tests.wires.draft.deployment import Deployment
 
+pytestmark = pytest.mark.slow
+
 FLOW = re.compile(r'"?\bflow"?[=:] ?"?([0-9a-f]{32})\b')
 LIMITED = {**TOOLS, "GATEWAY_LEG_SECONDS": "3"}
 

@@ -15,6 +15,8 @@ from tests.observability.tracing.calling import Calling
 from tests.observability.tracing.collector import Collector
 from tests.observability.tracing.conftest import TOOLS
 
+pytestmark = pytest.mark.slow
+
 TRACED = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 

@@ -17,6 +17,8 @@ from tests.wires.draft.deployment import Deployment
 from tests.wires.draft.messages import accept
 from tests.wires.legacy.speaking import speak, text_of
 
+pytestmark = pytest.mark.slow
+
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 OTHER_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENTS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}

@@ -33,6 +33,7 @@ def test_every_character_that_is_shown_as_nothing_is_removed_between_letters_and
         assert without_unseen(f"😀{character}😀") == "😀😀", hex(ord(character))
 
 
+@pytest.mark.slow
 def test_no_other_character_is_removed() -> None:
     removed = {c for c in EVERY if without_unseen(c) == ""} - set(BLANK)
     assert {unicodedata.category(c) for c in removed} <= {"Cc", "Cf", "Mn", "Lo", "Cn"}

@@ -124,6 +124,7 @@ def test_half_a_surrogate_pair_and_deep_nesting_are_refused(text: str) -> None:
         parse_json(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["/*", '"', '\\"', "//", ",", "[", " ", "/", "/**", '"\\', "a", ", "])
 def test_reading_takes_linear_time(part: str) -> None:
     started = time.process_time()

@@ -19,6 +19,8 @@ from gateway.upstreams.lists import listing
 from gateway.upstreams.lists.listing import LISTS, Discovered, Listed, read_all, read_list
 from tests.upstreams.lists.fakes import FakeUpstream, Served, definition_of, tool
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("only_new_objects")]
+
 MANY = 500
 FEW = 20
 ALL = Discovered({"tools": {}, "prompts": {}, "resources": {}})

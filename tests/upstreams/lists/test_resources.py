@@ -496,6 +496,7 @@ async def test_changes_are_listened_for_under_the_text_that_is_sent() -> None:
         await upstream.listening(lambda wanted: wanted.get("resourceSubscriptions") == ["FILE:/x"])
 
 
+@pytest.mark.slow
 def test_hostile_uris_are_often_enough_served() -> None:
     """Otherwise the tests above would show nothing."""
     counts = {True: 0, False: 0}

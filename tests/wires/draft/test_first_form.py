@@ -44,6 +44,8 @@ from tests.wires.draft.transport import Message, RpcError
 from tests.wires.draft.under_way import idle, joined_by, under_way, unreadable
 from tests.wires.draft.written import say
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE_ID: Final = "786512e2-9e0d-44bd-8f29-789f320fe840"
 LIVE: Final = {EXAMPLE_ID: EXAMPLE_ID}
 LIMITED: Final = -31003

@@ -44,6 +44,8 @@ from tests.wires.draft.transport import RpcError
 from tests.wires.draft.under_way import under_way
 from tests.wires.legacy.speaking import undelivered
 
+pytestmark = pytest.mark.slow
+
 REJECTED: Final = "gateway_response_rejections_total"
 
 

@@ -28,6 +28,8 @@ from tests.wires.draft.transport import RpcError
 from tests.wires.draft.under_way import damaged, idle, under_way, unreadable
 from tests.wires.legacy.speaking import LEGACY, asked, speak
 
+pytestmark = pytest.mark.slow
+
 TASKS: Final = "io.modelcontextprotocol/tasks"
 META: Final = {META_VERSION: VERSION, META_CAPABILITIES: {"elicitation": {}, "extensions": {TASKS: {}}}}
 DAY_MS: Final = 86_400_000

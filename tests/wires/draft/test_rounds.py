@@ -18,6 +18,8 @@ from tests.wires.draft.messages import Answers, Refusal, accept, is_incomplete, 
 from tests.wires.draft.transport import RpcError
 from tests.wires.draft.written import Example, brought, call, say, text_of
 
+pytestmark = pytest.mark.slow
+
 ASKED: Answers = {
     "form": accept(name="ada"),
     "other_form": accept(name="bob"),

@@ -16,6 +16,8 @@ from tests.wires.draft.messages import FIRST_FORM_TASK, TERMINAL, Result
 from tests.wires.draft.transport import Message
 from tests.wires.draft.written import Example, Said, call, say, text_of
 
+pytestmark = pytest.mark.slow
+
 TASK: Final = "786512e2-9e0d-44bd-8f29-789f320fe840"
 """The task of most examples. Its client has chosen the id, so it is the same here."""
 

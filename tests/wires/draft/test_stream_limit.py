@@ -15,6 +15,8 @@ from tests.wires.draft.streamed import wishing
 from tests.wires.draft.transport import RpcError
 from tests.wires.draft.under_way import under_way
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def narrow(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:

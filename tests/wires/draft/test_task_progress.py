@@ -16,6 +16,8 @@ from tests.wires.draft.messages import call_params, is_response
 from tests.wires.draft.transport import Message
 from tests.wires.draft.under_way import UnderWay, under_way
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE_ID: Final = "bdc2fd8b-442e-40ff-abdb-f33986513750"
 STATUS: Final = "notifications/tasks/status"
 LEASE: Final = {"GATEWAY_TASK_LEASE_SECONDS": "1"}

@@ -25,6 +25,8 @@ from tests.wires.draft.messages import VERSION
 from tests.wires.draft.under_way import UnderWay, under_way
 from tests.wires.legacy.speaking import BEFORE_TASKS, LEGACY, asked, calling, speak, text_of
 
+pytestmark = pytest.mark.slow
+
 TOOLS: Final = "tests.wires.draft.tools,tests.wires.legacy.working_tools"
 CARRIERS: Final = ("store", "peers")
 FLOOD: Final = 200

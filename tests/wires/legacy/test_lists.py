@@ -14,6 +14,8 @@ from tests.wires.draft.client import DraftClient
 from tests.wires.draft.deployment import SECRET, Deployment
 from tests.wires.legacy.speaking import BEFORE_TASKS, LEGACY, speak
 
+pytestmark = pytest.mark.slow
+
 AUDIENCE = "lists"
 EXTENSION: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 

@@ -25,6 +25,8 @@ from tests.wires.draft.messages import accept
 from tests.wires.legacy.conftest import Begin
 from tests.wires.legacy.speaking import asked, calling, rejected, result_of, text_of, undelivered
 
+pytestmark = pytest.mark.slow
+
 YES: Final[Any] = {"result": accept(name="ada")}
 EVE: Final[Any] = {"result": accept(name="eve")}
 

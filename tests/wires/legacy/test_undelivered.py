@@ -18,6 +18,8 @@ from tests.wires.draft.messages import accept
 from tests.wires.draft.under_way import under_way
 from tests.wires.legacy.speaking import asked, calling, rejected, result_of, speak, text_of, undelivered
 
+pytestmark = pytest.mark.slow
+
 USER: Final = "ada"
 ANSWER: Final[Mapping[str, Any]] = {"result": accept(name="ada")}
 LOST: Final = "An answer reached another process of the server, which could not deliver it; call again"
