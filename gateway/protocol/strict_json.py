@@ -86,11 +86,15 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
             digits. No input raises anything else.
     """
     # The shortest value is one byte. Texts may contain anything, so the exact count is only for a suspicious body.
-    if len(body) > max_values // (1 + EXTRA_VALUES) and _values(body) > max_values < _values(_without_strings(body)):
-        raise TooManyValues(max_values, 1 + EXTRA_VALUES)
+    plain = b""  # the body without texts, which takes long to make
+    if len(body) > max_values // (1 + EXTRA_VALUES) and _values(body) > max_values:
+        plain = _without_strings(body)
+        if _values(plain) > max_values:
+            raise TooManyValues(max_values, 1 + EXTRA_VALUES)
     # Each test is cheap and never misses; a suspicious body is then checked exactly.
     if body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO).find(_TOO_MANY_SAMPLED) >= 0:
-        _refuse_long_numbers(body)
+        plain = plain or _without_strings(body)
+        _refuse_long_numbers(plain)
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
         value = _decode_exponents(body) if many_exponents else _decode(body)
@@ -110,7 +114,7 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
     ):
         _refuse_duplicate_names(body, encoded)
     if body.count(b"[") + body.count(b"{") > max_depth:
-        _refuse_deep_nesting(body, max_depth)
+        _refuse_deep_nesting(plain or _without_strings(body), max_depth)
     return value
 
 
@@ -123,15 +127,6 @@ def encode(value: Any) -> bytes:
         RecursionError: the value contains itself.
     """
     return _encode(value)
-
-
-def containers(body: bytes, enough: int) -> int:
-    """Return how many arrays and objects valid JSON has, or a larger number that is not more than `enough`."""
-    found = body.count(b"[") + body.count(b"{")
-    if found <= enough:
-        return found
-    plain = _without_strings(body)
-    return plain.count(b"[") + plain.count(b"{")
 
 
 def weight(body: bytes) -> int:
@@ -210,15 +205,15 @@ def _refuse_duplicate_names(body: bytes, encoded: bytes) -> None:
         raise ParseError("The body repeats a name in one object")
 
 
-def _refuse_deep_nesting(body: bytes, max_depth: int) -> None:
-    """Measure the depth of valid JSON: the highest running sum of opening and closing brackets."""
-    steps = _without_strings(body).translate(_BRACKET_TO_STEP, _NO_BRACKETS)
+def _refuse_deep_nesting(plain: bytes, max_depth: int) -> None:
+    """Measure the depth of valid JSON without texts: the highest running sum of opening and closing brackets."""
+    steps = plain.translate(_BRACKET_TO_STEP, _NO_BRACKETS)
     if max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth:
         raise TooDeep(max_depth)
 
 
-def _refuse_long_numbers(body: bytes) -> None:
-    if _TOO_MANY_DIGITS in _without_strings(body).translate(_ALL_DIGITS_TO_ZERO):
+def _refuse_long_numbers(plain: bytes) -> None:
+    if _TOO_MANY_DIGITS in plain.translate(_ALL_DIGITS_TO_ZERO):
         raise ParseError(f"The body has a number with more than {MAX_NUMBER_DIGITS} digits")
 
 

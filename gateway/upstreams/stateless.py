@@ -379,8 +379,8 @@ class StatelessClient:
         if _media_type(response) != _JSON:
             return None
         try:
-            message = read_message(await response.body(min(MAX_ERROR_BYTES, job.max_bytes)), job.request_id)
-        except (Malformed, HttpFailure):
+            message = await self._message(await response.body(min(MAX_ERROR_BYTES, job.max_bytes)), job)
+        except (UpstreamFailure, HttpFailure):
             return None
         is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
         return message if isinstance(message, ErrorAnswer) and is_answer else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Hashable, Iterator
 from itertools import pairwise
@@ -548,7 +549,12 @@ async def many_values(exchange: Exchange, message: Any) -> None:
     exchange.json(result(message["id"], values=list(range(QUICK_COMMAS))))
 
 
-@pytest.mark.parametrize("answer", [large_json, large_event, many_values])
+async def large_error(exchange: Exchange, message: Any) -> None:
+    error = {"code": 1, "message": "no", "data": list(range(QUICK_COMMAS + 1))}
+    exchange.json({"jsonrpc": "2.0", "id": message["id"], "error": error}, status=400)
+
+
+@pytest.mark.parametrize("answer", [large_json, large_event, many_values, large_error])
 async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
@@ -560,7 +566,8 @@ async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
         return read_message(body, request_id)
 
     async def call(client: Asking) -> None:
-        await client.call()
+        with contextlib.suppress(UpstreamError):
+            await client.call()
         handled.append(("used", rounds))
 
     async def go_round() -> None:

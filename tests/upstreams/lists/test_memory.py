@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.protocol.param_headers import MAX_TOKEN_CHARACTERS
-from gateway.protocol.strict_json import containers, decode, encode
+from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.entries import encode_listed, served_bytes
-from gateway.protocol.upstream.responses import MAX_CONTAINERS
+from gateway.protocol.upstream.responses import MAX_VALUES
 from gateway.registry.parts import Kind
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.lists import listing
@@ -114,7 +114,7 @@ def test_a_lone_surrogate_hides_nothing_from_the_count() -> None:
 async def test_small_values_on_many_pages_are_refused_long_before_their_bytes_are_too_many() -> None:
     page = [with_many_objects(number) for number in range(48)]
     body = encode(page)
-    assert containers(body, 0) < MAX_CONTAINERS
+    assert decode(body, max_values=MAX_VALUES)
     assert len(body) * 64 < listing.MAX_BYTES
     asked: list[str] = []
 
