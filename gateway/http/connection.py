@@ -270,7 +270,9 @@ class Connection:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header. Fields after a chunked body are trailers, and are ignored (RFC 9110 section 6.5.1)."""
         if not self._in_head:
-            self._count_part()
+            self._parts += 1
+            if self._parts > MAX_SMALL_PARTS:
+                self._check_parts()
             return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -371,12 +373,13 @@ class Connection:
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
-        self._count_part()
+        self._parts += 1
+        if self._parts > MAX_SMALL_PARTS:
+            self._check_parts()
         if self.cycle is not None and not self._parser.should_upgrade():
             self.cycle.add_body(body)
 
-    def _count_part(self) -> None:
-        self._parts += 1
+    def _check_parts(self) -> None:
         if self._parts > MAX_SMALL_PARTS + self._received // BYTES_OF_PART:
             raise Refusal(400, "The body arrives in too many small chunks; send larger ones")
 
