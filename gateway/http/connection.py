@@ -235,7 +235,7 @@ class Connection:
             return b""
         if self._in_head or self._has_unfinished_head:
             self._count_head()
-        if not self._in_head:
+        else:
             self._piece = b""
         if self._body_due and self.cycle is not None:
             self._callbacks.still_arriving(self.cycle.scope)
@@ -247,6 +247,7 @@ class Connection:
         """Count a head that arrives in several pieces, until it is complete."""
         self._has_unfinished_head = self._in_head
         if not self._in_head:
+            self._piece = b""
             self._unfinished_heads.remove(self)
         elif len(self._headers) > self._limits.max_headers:
             self._refuse(self._too_many_headers())

@@ -85,16 +85,8 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
             object. Or it has a lone surrogate, a number out of range, or a number with more than `MAX_NUMBER_DIGITS`
             digits. No input raises anything else.
     """
-    # The shortest value is one byte. Texts may contain anything, so the exact count is only for a suspicious body.
-    plain = b""  # the body without texts, which takes long to make
-    if len(body) > max_values // (1 + EXTRA_VALUES) and _values(body) > max_values:
-        plain = _without_strings(body)
-        if _values(plain) > max_values:
-            raise TooManyValues(max_values, 1 + EXTRA_VALUES)
     # Each test is cheap and never misses; a suspicious body is then checked exactly.
-    if body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO).find(_TOO_MANY_SAMPLED) >= 0:
-        plain = plain or _without_strings(body)
-        _refuse_long_numbers(plain)
+    plain = _refuse_costly(body, max_values)
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
         value = _decode_exponents(body) if many_exponents else _decode(body)
@@ -116,6 +108,21 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
     if body.count(b"[") + body.count(b"{") > max_depth:
         _refuse_deep_nesting(plain or _without_strings(body), max_depth)
     return value
+
+
+def _refuse_costly(body: bytes, max_values: int) -> bytes:
+    """Refuse too many values and long numbers. Return the body without its texts if that was needed, else nothing."""
+    plain = b""
+    # The shortest value is one byte. Texts may contain anything.
+    if len(body) > max_values // (1 + EXTRA_VALUES) and _values(body) > max_values:
+        plain = _without_strings(body)
+        if _values(plain) > max_values:
+            raise TooManyValues(max_values, 1 + EXTRA_VALUES)
+    if body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO).find(_TOO_MANY_SAMPLED) >= 0:
+        plain = plain or _without_strings(body)
+        if _TOO_MANY_DIGITS in plain.translate(_ALL_DIGITS_TO_ZERO):
+            raise ParseError(f"The body has a number with more than {MAX_NUMBER_DIGITS} digits")
+    return plain
 
 
 def encode(value: Any) -> bytes:
@@ -210,11 +217,6 @@ def _refuse_deep_nesting(plain: bytes, max_depth: int) -> None:
     steps = plain.translate(_BRACKET_TO_STEP, _NO_BRACKETS)
     if max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth:
         raise TooDeep(max_depth)
-
-
-def _refuse_long_numbers(plain: bytes) -> None:
-    if _TOO_MANY_DIGITS in plain.translate(_ALL_DIGITS_TO_ZERO):
-        raise ParseError(f"The body has a number with more than {MAX_NUMBER_DIGITS} digits")
 
 
 def _without_strings(body: bytes) -> bytes:

@@ -266,10 +266,7 @@ class _Reading:
         if value == {}:
             place.wrong("says nothing; add a url, a command or a python object")
         values = place.object(value)
-        disabled = values.get("disabled")
-        if disabled is not None and not isinstance(disabled, bool):
-            place.inside("disabled").wrong(f"{shown(disabled)} is not valid; use true or false")
-        if not values or disabled is True:
+        if not values or _is_disabled(values, place):
             return None
         values = place.replaced(values, self._variables)
         transport = _transport(values, place)
@@ -318,6 +315,13 @@ class _Reading:
             place.inside("gateway.prefix").wrong(f"{shown(prefix)} is also the prefix of {shown(other)}; {advice}")
 
 
+def _is_disabled(values: Values, place: Place) -> bool:
+    disabled = values.get("disabled")
+    if disabled is not None and not isinstance(disabled, bool):
+        place.inside("disabled").wrong(f"{shown(disabled)} is not valid; use true or false")
+    return disabled is True
+
+
 def _transport(values: Values, place: Place) -> Transport | None:
     kind = values.get("type")
     if kind == "sse":
@@ -332,9 +336,11 @@ def _transport(values: Values, place: Place) -> Transport | None:
         place.wrong(f"{found} one of them")
         return None
     transport = _BY_KEY[given[0]]
-    if kind is not None and kind not in (*_HTTP_TYPES, "stdio"):
+    if kind is None:
+        return transport
+    if kind not in (*_HTTP_TYPES, "stdio"):
         place.inside("type").wrong(f"{shown(kind)} is not valid; use http or stdio")
-    elif kind is not None and transport != ("stdio" if kind == "stdio" else "http"):
+    elif (kind == "stdio") != (transport == "stdio") or transport == "python":
         place.inside("type").wrong(f"{shown(kind)} does not fit {given[0]}; remove it")
     return transport
 
@@ -372,11 +378,11 @@ def _credentials(value: object, place: Place) -> Values:
 def _header_misfits(options: Values) -> Iterator[tuple[str, str]]:
     """Yield the key of each header that does not fit another option, and why. The values may be wrong too."""
     headers, forwarded = options.get("headers"), options.get("forward_headers")
-    seen: set[str] = set()
-    for name in headers if isinstance(headers, dict) else ():
-        if name.lower() in seen:
+    names = list(headers) if isinstance(headers, dict) else []
+    seen = {name.lower() for name in names}
+    for number, name in enumerate(names):
+        if name.lower() in map(str.lower, names[:number]):
             yield f"headers.{name}", "written twice; keep one of them"
-        seen.add(name.lower())
     for number, name in enumerate(forwarded if isinstance(forwarded, list) else ()):
         if isinstance(name, str) and name.lower() in seen:
             yield f"gateway.forward_headers.{number}", "also in headers; keep one of them"
