@@ -50,7 +50,7 @@ _INEXACT_TIMES: Final = 2
 MAX_NUMBER_DIGITS: Final = 308
 """How many digits a number may have in a row, so that every accepted integer also converts to a float."""
 
-MAX_PLAIN_EXPONENTS: Final = 500
+MAX_PLAIN_EXPONENTS: Final = 20
 """If there are more exponents than this, `float` reads the numbers; see `_has_many_exponents`."""
 
 _decode = msgspec.json.Decoder().decode
@@ -66,7 +66,7 @@ _TOO_MANY_DIGITS: Final = b"0" * (MAX_NUMBER_DIGITS + 1)
 _SAMPLE_EVERY: Final = 16
 _TOO_MANY_SAMPLED: Final = b"0" * ((MAX_NUMBER_DIGITS + 1) // _SAMPLE_EVERY)
 
-_EXPONENTS_FROM_BYTES: Final = 4096
+_EXPONENTS_FROM_BYTES: Final = 256
 _TO_EXPONENT: Final = bytes.maketrans(b"123456789E", b"000000000e")
 
 _BRACKET_TO_STEP: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")

@@ -279,13 +279,14 @@ class McpEndpoint:
                 over = error.with_traceback(None)  # the traceback refers back to this frame
             if over is not None:
                 await self._put_off(exchange, over, caller)
-            elif refusal is not None:
+                return
+            if len(body) > QUICK_BYTES:
+                await exchange.turn(caller.principal)  # it may take long to decode
+            if refusal is not None:
                 await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
             else:
                 if must_be_refused:
                     arrival.refused = arrival.refused or TooManyBodyBytes
-                if len(body) > QUICK_BYTES:
-                    await exchange.turn(caller.principal)  # it may take long to decode
                 working = self._work(scope, exchange, headers, body, caller)
                 whole, body = None, b""
                 await working

@@ -46,7 +46,7 @@ class Patience:
     """
 
     def __init__(self) -> None:
-        self.turns = Turns(pauses=1)
+        self.turns = Turns(pauses=3)
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self._new: set[Exchange] = set()

@@ -197,6 +197,22 @@ async def test_a_body_that_may_take_long_to_decode_waits_for_its_turn_and_others
     assert all(turn.done() for turn in waiting)
 
 
+async def test_a_large_body_of_a_caller_over_its_rate_waits_for_its_turn_too() -> None:
+    app = make_app(
+        "tests.web.holding_tools", auth="jwt", jwt_secret=SECRET, max_body_bytes=LARGEST, rate_limit="1/h burst 1"
+    )
+    ping = {"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"x": ""}}
+    await send_plain(app, ping, SMALL_BYTES)
+    patience = app._endpoint._patience
+    assert patience is not None
+    waiting = [asyncio.create_task(patience.turns.resume(None)) for _ in range(500)]
+    large = asyncio.create_task(send_plain(app, ping, QUICK_BYTES + 1))
+    assert (await send_plain(app, ping, QUICK_BYTES)).error[1] == -31003
+    assert not large.done()
+    assert (await large).error[1] == -31003
+    assert all(turn.done() for turn in waiting)
+
+
 def dense(size: int, where: str = "_meta") -> tuple[bytes, list[tuple[bytes, bytes]]]:
     """Return a call of `hold` whose body has about so many bytes of lists, and its headers."""
     message = tool_call("hold", {})
