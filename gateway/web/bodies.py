@@ -15,8 +15,11 @@ SMALL_BYTES: Final = 4096
 """Bodies up to this size do not count in the budget of bytes: almost all are smaller, and counting takes time."""
 
 QUICK_BYTES: Final = 65536
-"""Bodies up to this size are decoded at once. Some are read although their caller has its share, where they may be
-messages that are never refused."""
+"""Bodies up to this size are decoded at once, unless they have more than `QUICK_COMMAS`. Some are read although their
+caller has its share, where they may be messages that are never refused."""
+
+QUICK_COMMAS: Final = 500
+"""Between two values of JSON is a comma."""
 
 NEVER_REFUSED: Final = (
     NOTIFICATION_PREFIX.encode(),

@@ -30,7 +30,7 @@ from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.protocol.method_table import METHODS
 from gateway.protocol.versions import Wire
-from gateway.web.bodies import NEVER_REFUSED, QUICK_BYTES, BodyReader
+from gateway.web.bodies import NEVER_REFUSED, QUICK_BYTES, QUICK_COMMAS, BodyReader
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
@@ -280,7 +280,7 @@ class McpEndpoint:
             if over is not None:
                 await self._put_off(exchange, over, caller)
                 return
-            if len(body) > QUICK_BYTES:
+            if len(body) > QUICK_BYTES or body.count(b",") > QUICK_COMMAS:
                 await exchange.turn(caller.principal)  # it may take long to decode
             if refusal is not None:
                 await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))

@@ -15,7 +15,7 @@ from gateway.auth.tokens import mint
 from gateway.http.shortcut import SHORTCUT
 from gateway.process.app import GatewayApp
 from gateway.protocol.strict_json import weight
-from gateway.web.bodies import QUICK_BYTES, SMALL_BYTES
+from gateway.web.bodies import QUICK_BYTES, QUICK_COMMAS, SMALL_BYTES
 from tests.asgi import Client, make_app, raw_headers
 from tests.integration.raw import Answer, request, tool_call
 from tests.security.hostile_bodies import KINDS
@@ -195,6 +195,21 @@ async def test_a_body_that_may_take_long_to_decode_waits_for_its_turn_and_others
     assert not large.done()
     assert (await large).text == "hello"
     assert all(turn.done() for turn in waiting)
+
+
+@pytest.mark.parametrize(("values", "waits"), [(QUICK_COMMAS - 20, False), (QUICK_COMMAS + 1, True)])
+async def test_a_body_of_many_values_waits_for_its_turn(app: GatewayApp, values: int, waits: bool) -> None:
+    assert (await echo(app, "ada", SMALL_BYTES)).text == "hello"
+    patience = app._endpoint._patience
+    assert patience is not None
+    waiting = [asyncio.create_task(patience.turns.resume(None)) for _ in range(500)]
+    call = tool_call("echo", {"text": "hello"})
+    call["params"]["_meta"] = {**call["params"].get("_meta", {}), "numbers": [1] * values}
+    dense = asyncio.create_task(send(app, call, 10_000, "ada"))
+    await asyncio.wait({dense, waiting[50]}, return_when=asyncio.FIRST_COMPLETED)
+    assert dense.done() is not waits
+    assert (await dense).text == "hello"
+    await asyncio.gather(*waiting)
 
 
 async def test_a_large_body_of_a_caller_over_its_rate_waits_for_its_turn_too() -> None:
