@@ -66,18 +66,19 @@ class Rewriting:
         for member in _FOREIGN[method].intersection(self.result):
             del self.result[member]
         self._member = _ITEMS[method]
-        self._rewritten = {"content": self._block, "messages": self._message, "contents": self._contents}[self._member]
 
     def portions(self) -> Iterator[None]:
         """Rewrite everything. Other work may be done whenever this yields."""
+        # The method is not kept in an attribute: such a cycle keeps large results in memory until they are collected.
+        rewrite = {"content": self._block, "messages": self._message, "contents": self._contents}[self._member]
         items = self.result.get(self._member)
         if not isinstance(items, list):
             raise Misshapen(f"its {self._member} is not an array")
         rewritten: list[dict[str, Any]] = []
         while len(items) - len(rewritten) > PORTION_ITEMS:
-            rewritten += map(self._rewritten, islice(items, len(rewritten), len(rewritten) + PORTION_ITEMS))
+            rewritten += map(rewrite, islice(items, len(rewritten), len(rewritten) + PORTION_ITEMS))
             yield
-        rewritten += map(self._rewritten, islice(items, len(rewritten), None))
+        rewritten += map(rewrite, islice(items, len(rewritten), None))
         self.result[self._member] = rewritten
 
     def _message(self, message: Any) -> dict[str, Any]:

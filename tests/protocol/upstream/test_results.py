@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -117,6 +119,25 @@ def test_other_work_may_be_done_between_portions_of_a_long_result(items: int, po
     rewriting = Rewriting("tools/call", "docs", {"content": links})
     assert len(list(rewriting.portions())) == portions
     assert rewriting.result["content"] == [{**link, "uri": "docs+" + link["uri"]} for link in links]
+
+
+class Text(str):
+    """A text that can be referred to weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_a_result_is_freed_with_its_last_reference() -> None:
+    text = Text("a")
+    rewriting = Rewriting("tools/call", "docs", {"content": [{"type": "text", "text": text}]})
+    assert not list(rewriting.portions())
+    alive = weakref.ref(text)
+    gc.disable()
+    try:
+        del text, rewriting
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_a_long_uri_passes_and_long_texts_in_the_place_of_uris_do_not() -> None:
