@@ -239,7 +239,7 @@ class Connection:
             self._piece = b""
         if self._body_due and self.cycle is not None:
             self._callbacks.still_arriving(self.cycle.scope)
-        if self._received > self._limits.max_header_bytes:
+        if self._received > self._limits.max_header_bytes and self._refusal is None and not self.transport.is_closing():
             self._check_received()
         return b""
 

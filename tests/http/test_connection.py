@@ -859,6 +859,12 @@ async def test_many_small_headers_of_an_unfinished_head_count_as_what_they_take(
     assert [transport.statuses for transport in transports] == [[503], []]
 
 
+async def test_a_head_with_too_many_headers_and_bytes_is_refused_once(server: Server) -> None:
+    _, transport = await feed(server, HEAD + b"a:\r\n" * 1000)
+    assert transport.statuses == [431]
+    assert server.refused(RefusalReason.HEADERS_TOO_LARGE) == 1
+
+
 async def test_too_many_headers_are_refused_before_the_head_is_complete(server: Server) -> None:
     _, transport = await feed(server, HEAD + b"a:\r\n" * 21)
     assert transport.error == "The request has more than 20 headers"
