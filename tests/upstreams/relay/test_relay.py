@@ -19,6 +19,7 @@ from gateway.errors import (
     ResourceNotFound,
 )
 from gateway.protocol.headers import Headers
+from gateway.protocol.upstream.results import PORTION_ITEMS
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from tests.upstreams.relay.calling import Call, Replica, accept, replica_of, said, text_of
 from tests.upstreams.servers.recording import ODD_KEYS, Recording
@@ -489,6 +490,20 @@ async def test_the_wait_for_a_place_does_not_count_as_work_of_the_upstream() -> 
         await call.asked()
     assert now == [6.0]
     assert call.rest["slot"]["spent"] == 2000
+
+
+async def test_a_long_result_is_rewritten_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[Any] = []
+    links = [{"type": "resource_link", "uri": f"a:{number}", "name": "a"} for number in range(2 * PORTION_ITEMS + 1)]
+
+    async def resume(group: Any) -> None:
+        groups.append(group)
+
+    async with replica_of("http://127.0.0.1:1/mcp", client=Scripted({"content": links})) as replica:
+        monkeypatch.setattr(replica.relay.turns, "resume", resume)
+        result = await Call(replica.tool("echo")).result()
+    assert len(result["content"]) == len(links)
+    assert groups == [replica.relay.definition.name] * 2
 
 
 async def test_an_empty_state_is_sent_back_as_an_empty_state() -> None:
