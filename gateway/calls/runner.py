@@ -46,13 +46,15 @@ from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
 from gateway.registry.relayed import Relayed, Requester
+from gateway.runtime.turns import Turns
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.tasks.model import TaskView
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import SealedCarrier
 
-"""The default limit on answers per leg."""
+QUICK_BYTES: Final = 64 * 1024
+"""Larger arguments that a relay has put aside are decoded again in turns: each takes long."""
 
 Post = Callable[[bytes], None]
 """Sends one notification before the answer. May be called from any thread."""
@@ -178,6 +180,7 @@ class CallRunner:
         self.shedding: Final = shedding
         self._tracing = tracing
         self.stepping: Final = None if tracing is None else tracing.step
+        self.turns: Final = Turns()
 
     async def run(self, call: Call) -> Ran:
         """Run one leg and return its result.
@@ -411,7 +414,9 @@ class LegRun:
         finally:
             self.away_seconds += relaying.away_seconds
         if not isinstance(outcome, (Completed, Failed)):
-            self._arguments()  # the next leg may run within this request
+            if relaying.aside_bytes > QUICK_BYTES:  # it may take long to decode them
+                await self._runner.turns.begin(call.target, call.caller.principal)
+            self._binding()  # the next leg may run within this request
         return outcome
 
     def _starts_as_task(self) -> bool:

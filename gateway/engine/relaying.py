@@ -45,6 +45,7 @@ class RelayLeg:
         away_seconds: how long the other server has worked in this leg. The relay counts it.
         restore_arguments: set once the relay has emptied the arguments, because it needs them only as JSON; fills them
             again.
+        aside_bytes: how large their JSON is.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class RelayLeg:
         self.early: Final = fresh if leg.journal.slot is None else {}
         self.away_seconds = 0.0
         self.restore_arguments: Callable[[], None] | None = None
+        self.aside_bytes = 0
         self._record(fresh)
 
     def _record(self, fresh: Mapping[str, Answer]) -> None:

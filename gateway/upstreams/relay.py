@@ -401,6 +401,7 @@ class _Leg:
         params["arguments"] = msgspec.Raw(encoded)
         self._request = replace(self._request, params={**self._request.params, "arguments": params["arguments"]})
         arguments.clear()
+        leg.aside_bytes = len(encoded)
         leg.restore_arguments = lambda: arguments.update(decode(encoded, sys.maxsize, sys.maxsize))
 
     def _set_meta_aside(self, params: dict[str, Any]) -> None:
