@@ -129,13 +129,15 @@ class TaskAccess:
         return view
 
     async def own(self, task_ids: Sequence[str], caller: Caller, registry: Registry) -> tuple[TaskView, ...]:
-        """Return those of the tasks that the caller may see.
+        """Return those of the tasks that the caller may see, in brief.
 
         Raises:
             TaskStoreDown: the store does not answer.
         """
-        views = [await self.read(task_id, caller) for task_id in task_ids]
-        return tuple(view for view in views if view is not None and _may_reach(view, caller, registry))
+        views: list[TaskView] = []
+        for first in range(0, len(task_ids), _PAGE):
+            views += await self._store.briefs(await self.owner(caller), task_ids[first : first + _PAGE])
+        return tuple(view for view in views if _may_reach(view, caller, registry))
 
     async def watch(self, task_ids: Collection[str], caller: Caller) -> AsyncGenerator[str, None]:
         """Yield ids of tasks that should be read again, each id once at first; see `TaskStore.watch`."""

@@ -50,7 +50,8 @@ class TaskFollower:
         try:
             with self._authorities.watching(caller, lambda now: scopes_of(task, now), subscription.cut):
                 async with pumping(self._access, task_ids, caller, subscription, str):
-                    while await subscription.next() is not None:
+                    while await subscription.changed():
+                        subscription.take()
                         try:
                             view = await self._access.read(task.task_id, caller)
                         except TaskStoreDown:

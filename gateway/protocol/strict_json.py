@@ -44,9 +44,6 @@ _CHARACTER_BYTES: Final = 4
 _ASTRAL: Final = bytes(range(0xF0, 0xF5))
 """The first bytes of characters, such as emoji, that make all others of their text take `_CHARACTER_BYTES`."""
 
-_INEXACT_TIMES: Final = 2
-"""Marks in texts may make a body weigh so many times its size, before texts are left out."""
-
 MAX_NUMBER_DIGITS: Final = 308
 """How many digits a number may have in a row, so that every accepted integer also converts to a float."""
 
@@ -139,16 +136,14 @@ def encode(value: Any) -> bytes:
 def weight(body: bytes) -> int:
     """Return as how many bytes a body counts: its size, or more if its values take more than `DECODED_TIMES` as many.
 
-    This takes a small part of the time that decoding takes, and is for bodies that have not been decoded.
+    This takes a small part of the time that decoding takes, and is for bodies that have not been decoded. Marks in
+    texts count like any other: only a text that is full of them weighs more than its size.
     """
     size = len(body)
     marks = size - len(body.translate(None, _MARKS))
     if marks * _LARGEST_SIZE <= (DECODED_TIMES - _CHARACTER_BYTES) * size:  # so it is a few long texts
         return size
-    weighed = _decoded_bytes(body, size)
-    if weighed > _INEXACT_TIMES * DECODED_TIMES * size:  # a text may be full of marks
-        weighed = _decoded_bytes(_without_strings(body), size)
-    return max(size, weighed // DECODED_TIMES)
+    return max(size, (_CHARACTER_BYTES * size + _marked_bytes(body)) // DECODED_TIMES)
 
 
 def decoded_bytes(body: bytes) -> int:
@@ -160,11 +155,6 @@ def decoded_bytes(body: bytes) -> int:
     if not body.isascii():  # a text that was encoded keeps that form, too
         width += 2 if len(body) == len(body.translate(None, _ASTRAL)) else _CHARACTER_BYTES
     return width * len(body) + _marked_bytes(body)
-
-
-def _decoded_bytes(text: bytes, size: int) -> int:
-    """Return how much memory JSON of this size takes at most when it is decoded, going by its marks."""
-    return _CHARACTER_BYTES * size + _marked_bytes(text)
 
 
 def _marked_bytes(text: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -145,12 +145,14 @@ class RedisTaskStore:
         more, marks = len(marks) > limit, marks[:limit]
         if not marks:
             return TaskPage([], None)
-        keys = [self._keys.place(owner, mark.task_id).task for mark in marks]
+        return TaskPage(await self.briefs(owner, [mark.task_id for mark in marks]), marks[-1] if more else None)
+
+    async def briefs(self, owner: str, task_ids: Sequence[str]) -> list[TaskView]:
+        """See `gateway.tasks.ports.TaskStore.briefs`."""
+        keys = [self._keys.place(owner, task_id).task for task_id in task_ids]
         now_ms, read = await scripts.briefs(self._client, keys)
-        briefs = [
-            self._reader.brief(owner, mark.task_id, now_ms, values) for mark, values in zip(marks, read, strict=True)
-        ]
-        return TaskPage([view for view in briefs if view is not None], marks[-1] if more else None)
+        views = (self._reader.brief(owner, each, now_ms, values) for each, values in zip(task_ids, read, strict=True))
+        return [view for view in views if view is not None]
 
     async def of_request(self, owner: str, request: str) -> str | None:
         """See `gateway.tasks.ports.TaskStore.of_request`."""

@@ -257,6 +257,10 @@ class TaskStore(Protocol):
         """
         ...
 
+    async def briefs(self, owner: str, task_ids: Sequence[str]) -> list[TaskView]:
+        """Return those of an owner's tasks that `get` returns, in brief: without questions and results."""
+        ...
+
     async def of_request(self, owner: str, request: str) -> str | None:
         """Return the id of the task created with this `NewTask.request`, None if it is unknown.
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.calls.changes import ChangeHub, Subscription
+from gateway.calls.changes import PAUSE_SECONDS, ChangeHub, Subscription
 from tests.asgi import Client, make_app
 from tests.integration.raw import request
 
@@ -25,8 +25,8 @@ def hub() -> Iterator[ChangeHub]:
 async def hear(subscription: Subscription) -> list[Hashable]:
     """Return the pending changes of a closed subscription."""
     heard = []
-    while (topic := await subscription.next()) is not None:
-        heard.append(topic)
+    while await subscription.changed():
+        heard.append(subscription.take())
     return heard
 
 
@@ -38,11 +38,12 @@ async def settle() -> None:
 
 async def test_a_change_wakes_the_streams_that_wait_for_it(hub: ChangeHub) -> None:
     subscription = hub.subscribe(["tools"])
-    waiting = asyncio.create_task(subscription.next())
+    waiting = asyncio.create_task(subscription.changed())
     await settle()
     assert not waiting.done()
     hub.announce("tools")
-    assert await waiting == "tools"
+    assert await waiting
+    assert [subscription.take(), subscription.take()] == ["tools", None]
 
 
 async def test_a_subscription_that_is_cut_sends_nothing_more_not_even_pending_changes(hub: ChangeHub) -> None:
@@ -68,9 +69,25 @@ async def test_a_change_repeated_after_it_was_sent_is_sent_again(hub: ChangeHub)
     subscription = hub.subscribe(["tools"])
     for _ in range(3):
         hub.announce("tools")
-        assert await subscription.next() == "tools"
+        assert await subscription.changed()
+        assert subscription.take() == "tools"
     hub.close()
-    assert await subscription.next() is None
+    assert not await subscription.changed()
+
+
+async def test_a_change_that_is_announced_without_end_reaches_a_stream_a_few_times_in_a_second(hub: ChangeHub) -> None:
+    subscription = hub.subscribe(["docs://a"])
+    loop = asyncio.get_running_loop()
+    over, sent = loop.time() + 1.0, 0
+    while loop.time() < over:
+        hub.announce("docs://a")
+        await settle()
+        sent += subscription.take() is not None
+    assert 1 <= sent <= 1 + 1.0 / PAUSE_SECONDS
+    hub.announce("docs://a")
+    await settle()
+    hub.close()
+    assert await hear(subscription) == ["docs://a"]
 
 
 @given(st.lists(st.sampled_from(["tools", "prompts", "docs://a", "docs://b"])))
@@ -108,16 +125,17 @@ async def test_a_subscription_gets_no_earlier_announcements(hub: ChangeHub) -> N
 
 async def test_closing_ends_everybody_after_what_is_pending_and_those_that_come_later_at_once(hub: ChangeHub) -> None:
     busy, idle = hub.subscribe(["tools"]), hub.subscribe(["tools"])
-    waiting = asyncio.create_task(idle.next())
+    waiting = asyncio.create_task(idle.changed())
     await settle()
     hub.announce("tools")
-    assert await waiting == "tools"
-    waiting = asyncio.create_task(idle.next())
+    assert await waiting
+    assert idle.take() == "tools"
+    waiting = asyncio.create_task(idle.changed())
     await settle()
     hub.close()
-    assert await waiting is None
+    assert not await waiting
     assert await hear(busy) == ["tools"]
-    assert await hub.subscribe(["tools"]).next() is None
+    assert not await hub.subscribe(["tools"]).changed()
 
 
 async def test_an_ended_subscription_gets_nothing_more_and_is_forgotten(hub: ChangeHub) -> None:
@@ -137,13 +155,13 @@ async def test_announcements_of_other_threads_are_delivered_on_that_of_the_event
     hub: ChangeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivered_on: set[int] = set()
-    deliver = hub._deliver
+    note = hub._note
 
-    def note(topic: str) -> None:
+    def note_thread(topic: str) -> None:
         delivered_on.add(threading.get_ident())
-        deliver(topic)
+        note(topic)
 
-    monkeypatch.setattr(hub, "_deliver", note)
+    monkeypatch.setattr(hub, "_note", note_thread)
     subscription = hub.subscribe(f"docs://{number}" for number in range(100))
 
     def announce(first: int) -> None:

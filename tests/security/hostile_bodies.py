@@ -112,10 +112,23 @@ LONG_TEXTS: Final[Mapping[str, Callable[[int], str]]] = {
     "a text of brackets": lambda size: _text("[{", size),
     "a text of exponents": lambda size: _text("1e9", size),
     "a text of digits": lambda size: _text("7", size),
+    "objects of many numbers, and a text of commas": lambda size: _with_a_text_of_commas(size, "0"),
+    "objects of many texts, and a text of commas": lambda size: _with_a_text_of_commas(size, '""'),
 }
-"""Texts of a size, by name."""
+"""JSON of a size with long texts, by name."""
 
 
 def _text(unit: str, size: int) -> str:
     count = (size - 2) // len(unit.encode())
     return f'"{unit * count}{"a" * (size - 2 - count * len(unit.encode()))}"'
+
+
+def _with_a_text_of_commas(size: int, value: str) -> str:
+    """Return values that are counted twice and read three times: texts, escapes and digits look suspicious.
+
+    Members of eight bytes put a digit into every 16th byte, where long numbers are searched.
+    """
+    unit = Kind("{" + ",".join(f'"{name:02}":{value}' for name in range(100)) + "}", 99 + DEAR)
+    values = unit.filled(size * 9 // 10).removesuffix("]")
+    text = _text(",", size - len(values) - len(r',"\\\"\u003a"]'))
+    return values + r',"\\\"\u003a' + text[1:] + "]"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from hashlib import sha256
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub, Subscription
@@ -19,8 +22,10 @@ from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
+from gateway.protocol.strict_json import encode
 from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
+from gateway.sealing.principal import Principal
 from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming, Methods
 from gateway.wires.released.tasks import require_tasks
@@ -29,6 +34,9 @@ from gateway.wires.watches import Watches
 
 URIS_AT_ONCE: Final = 2
 """How many URIs of a request are judged in one turn. To judge a long one takes a few milliseconds."""
+
+CHANGES_AT_ONCE: Final = 8
+"""How many changes a stream sends in one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,7 @@ class Subscriptions:
         self._authorities = authorities
         self._watches = watches
         self._turns = Turns()
+        self._reading: WeakValueDictionary[Principal | None, asyncio.Lock] = WeakValueDictionary()
         self._tasks = tasks
 
     async def listen(self, incoming: Incoming) -> Reply:
@@ -127,23 +136,32 @@ class Subscriptions:
     async def _messages(self, request_id: RequestId, opened: _Opened, caller: Caller) -> AsyncIterator[bytes]:
         topics = opened.topics()
         subscription = self._changes.subscribe(topics)
-        told: dict[str, Any] = {}
+        reported = _Reported(request_id, self._reading.setdefault(caller.principal, asyncio.Lock()))
         try:
             yield notifications.acknowledged(request_id, opened.honoured)
             async with self._watching(opened, caller, subscription):
-                while (topic := await subscription.next()) is not None:
+                async for topic in self._changes_of(subscription, caller):
                     match topics[topic]:
                         case _List(name):
                             yield notifications.list_changed(name, request_id)
                         case _Uri(uri):
                             yield notifications.resource_updated(uri, request_id)
                         case _Task(task_id):
-                            view = await self._news_of(task_id, caller, told)
-                            if view is not None and self._authorities.hold(caller, opened.needs):
-                                yield notifications.task_changed(request_id, detailed_task(view), task_meta(view))
+                            message = await self._news_of(task_id, caller, reported)
+                            if message is not None and self._authorities.hold(caller, opened.needs):
+                                yield message
             yield result_response(request_id, self._results.listen_closed(request_id))
         finally:
             self._changes.unsubscribe(subscription)
+
+    async def _changes_of(self, subscription: Subscription, caller: Caller) -> AsyncIterator[Hashable]:
+        """Yield the changes of a stream, a few in each turn: a thousand streams may learn of many at once."""
+        while await subscription.changed():
+            await self._turns.begin(None, caller.principal)
+            for _ in range(CHANGES_AT_ONCE):
+                if (topic := subscription.take()) is None:
+                    break
+                yield topic
 
     @contextlib.asynccontextmanager
     async def _watching(self, opened: _Opened, caller: Caller, subscription: Subscription) -> AsyncIterator[None]:
@@ -156,20 +174,46 @@ class Subscriptions:
                 await stack.enter_async_context(pumping(self._tasks, task_ids, caller, subscription, _Task))
             yield
 
-    async def _news_of(self, task_id: str, caller: Caller, told: dict[str, Any]) -> TaskView | None:
-        """Return a task if it has changed since the last report. Many hints are not about a visible change."""
+    async def _news_of(self, task_id: str, caller: Caller, reported: _Reported) -> bytes | None:
+        """Return a message if a task has changed since the last one. Many hints are not about a visible change."""
+        if reported.is_final(task_id):
+            return None
         tasks = ensured(self._tasks, "nothing else brings the topic of a task")
-        try:
-            view = await tasks.read(task_id, caller)
-        except TaskStoreDown:
-            return None  # the task is read again in a few seconds
-        if view is None:
+        async with reported.reading:
+            try:
+                view = await tasks.read(task_id, caller)
+            except TaskStoreDown:
+                return None  # the task is read again in a few seconds
+            return None if view is None else reported.news(view)
+
+
+class _Reported:
+    """What a stream has sent about tasks: digests, because results are large and clients open many streams.
+
+    Attributes:
+        reading: held while a task is in memory. All streams of a caller share it.
+    """
+
+    def __init__(self, request_id: RequestId, reading: asyncio.Lock) -> None:
+        self.reading: Final = reading
+        self._request_id = request_id
+        self._digests: dict[str, bytes] = {}
+        self._final: set[str] = set()
+
+    def is_final(self, task_id: str) -> bool:
+        """Return whether the task had ended when it was reported, so that it cannot change any more."""
+        return task_id in self._final
+
+    def news(self, view: TaskView) -> bytes | None:
+        """Return the message about a task, None if the last one said the same."""
+        task, meta = detailed_task(view), task_meta(view)
+        digest = sha256(encode(timeless({**task, "_meta": meta}))).digest()
+        if self._digests.get(view.task_id) == digest:
             return None
-        news = timeless({**detailed_task(view), "_meta": task_meta(view)})
-        if told.get(task_id) == news:
-            return None
-        told[task_id] = news
-        return view
+        self._digests[view.task_id] = digest
+        if view.opened and view.phase.ended:
+            self._final.add(view.task_id)
+        return notifications.task_changed(self._request_id, task, meta)
 
 
 def _honoured(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -225,6 +226,68 @@ async def test_a_hint_without_news_sends_nothing(world: World, monkeypatch: pyte
     async with listening(world, task_id) as stream:
         await acknowledged(stream)
         assert [(await stream.task())["status"] for _ in range(2)] == ["working", "cancelled"]
+
+
+async def test_a_task_that_was_reported_as_ended_is_neither_read_again_nor_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_id = await world.start("work")
+    await world.work()
+    store = world.store
+    reads: list[str] = []
+    hint, hinted = asyncio.Event(), asyncio.Event()
+
+    async def watch(_owner: str, task_ids: Any) -> AsyncIterator[str]:
+        yield task_id
+        await hint.wait()
+        yield task_id
+        hinted.set()
+        await asyncio.Event().wait()
+
+    async def get(owner: str, asked: str) -> TaskView | None:
+        reads.append(asked)
+        return await type(store).get(store, owner, asked)
+
+    monkeypatch.setattr(store, "watch", watch)
+    monkeypatch.setattr(store, "get", get)
+    world._turn = 1  # the replica whose store this is
+    async with listening(world, task_id, toolsListChanged=True) as stream:
+        await acknowledged(stream)
+        assert (await stream.task())["status"] == "completed"
+        assert [view for view in gc.get_objects() if isinstance(view, TaskView) and view.result] == []
+        hint.set()
+        await hinted.wait()
+        world.apps[0]._services.changes.announce_here("tools")
+        assert (await stream.next())["method"] == "notifications/tools/list_changed"
+    assert reads == [task_id]
+
+
+async def test_of_all_streams_of_a_caller_one_reads_a_task_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_ids = [await world.start("work") for _ in range(3)]
+    await world.work()
+    store = world.store
+    reading, most = 0, 0
+
+    async def get(owner: str, asked: str) -> TaskView | None:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        view = await type(store).get(store, owner, asked)
+        reading -= 1
+        return view
+
+    monkeypatch.setattr(store, "get", get)
+
+    async def reported() -> set[str]:
+        world._turn = 1  # the replica whose store this is
+        async with listening(world, *task_ids) as stream:
+            await acknowledged(stream)
+            return {(await stream.task())["status"] for _ in task_ids}
+
+    assert await asyncio.gather(*(reported() for _ in range(4))) == [{"completed"}] * 4
+    assert most == 1
 
 
 @pytest.mark.parametrize(
