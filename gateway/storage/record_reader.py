@@ -15,8 +15,7 @@ from gateway.sealing.principal import Claims, Principal
 from gateway.storage.plain_fields import PlainFields, read_plain
 from gateway.storage.records import PASSED_ON, Records, segment_field
 from gateway.storage.redis_keys import TaskPlace, split_member
-from gateway.storage.shared_scripts import BRIEF_FIELDS
-from gateway.storage.task_scripts import VIEW_FIELDS
+from gateway.storage.task_scripts import BRIEF_FIELDS, VIEW_FIELDS
 from gateway.storage.unreadable import Unreadable, UnreadableLog
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
@@ -24,6 +23,9 @@ from gateway.tasks.ports import Claim
 
 _SEALED: Final = ("message", "result", "error", "questions")
 """The sealed fields of a view, without `capabilities`."""
+
+BRIEF: Final = b"brief"
+"""The form of a reply that leaves out the large fields."""
 
 _MISSHAPEN: Final = (LookupError, TypeError, ValueError, AttributeError)
 """Errors from reading a value that has another form than expected."""
@@ -41,13 +43,16 @@ class RecordReader:
         self._log.note(owner, task_id, problem)
 
     def view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
-        """Return the task from a script's `view()`, None if there is none."""
+        """Return the task from a script's `view()`, in brief if it is large; None if there is none."""
         if not reply:
             return None
-        return self._view(owner, task_id, int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True)), in_brief=False)
+        now_ms, form, *values = reply
+        if form == BRIEF:
+            return self.brief(owner, task_id, int(now_ms), values)
+        return self._view(owner, task_id, int(now_ms), dict(zip(VIEW_FIELDS, values, strict=True)), in_brief=False)
 
     def brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
-        """Return a task in brief for a list, from the values of `BRIEF_FIELDS`; None if it no longer exists."""
+        """Return a task in brief, from the values of `BRIEF_FIELDS`; None if it no longer exists."""
         brief = dict(zip(BRIEF_FIELDS, values, strict=True))
         if brief["phase"] is None and brief["about"] is None:
             return None

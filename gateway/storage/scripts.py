@@ -74,9 +74,9 @@ async def create(
     return await client.run(task_scripts.CREATE, keys, arguments)
 
 
-async def read(client: RedisClient, place: TaskPlace) -> Any:
-    """Return the view of a task."""
-    return await _of_task(client, task_scripts.READ, place)
+async def read(client: RedisClient, place: TaskPlace, *, whole: bool = False) -> Any:
+    """Return the view of a task. It has large fields only if the `whole` task is asked for."""
+    return await _of_task(client, task_scripts.READ, place, "whole" if whole else "")
 
 
 async def answer(client: RedisClient, place: TaskPlace, sealed: Mapping[str, str]) -> Any:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from gateway.sealing.formats import FIRST
 from gateway.storage.redis_keys import OWNER_CHARS
-from gateway.storage.task_scripts import CLOCK, DEADLINE, GROUP, VIEW_FIELDS, Script
+from gateway.storage.task_scripts import BRIEF_FIELDS, CLOCK, DEADLINE, GROUP, Script
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repetition of a single-use request gets the first answer."""
-
-_LARGE_FIELDS = frozenset({"asked", "questions", "result"})
-
-BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "failed", "why")
-"""The fields that a list shows of each task."""
 
 AGREE = Script(
     DEADLINE

@@ -18,6 +18,7 @@ before they write anything.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.sealing.formats import TASK_RECORD
@@ -46,7 +47,21 @@ VIEW_FIELDS = (
     *("message", "open", "capabilities", "questions", "result", "error", "kept", "withdrawn"),
     *("entry", "lost", "segments", "emitted", "asked"),
 )
-"""The fields that a reader gets of a task, after the time of reading."""
+"""The fields of a task that a reader gets."""
+
+_LARGE_FIELDS = ("asked", "questions", "result")
+"""The fields that may be large, and that a summary leaves out."""
+
+BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "failed", "why")
+"""The fields of a summary, as lists show it."""
+
+QUICK_BYTES = 8192
+"""Up to this size, the large fields of a task are read at once. Larger ones come in turns, see `TaskStore.get`."""
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """Return names as arguments in Lua."""
+    return ", ".join(f"'{name}'" for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +203,28 @@ local function dequeue(entry)
   redis.call('XDEL', queue, entry)
 end
 
-local function view()
+-- The time, 'whole' or 'brief', and the fields: large ones come only to readers who ask for the `whole` task.
+local function view(whole)
+  local size = 0
+  if not whole then
+    for _, name in ipairs({"""
+    + _quoted(_LARGE_FIELDS)
+    + """}) do size = size + redis.call('HSTRLEN', task, name) end
+  end
+  if size > """
+    + str(QUICK_BYTES)
+    + """ then
+    return {now, 'brief', unpack(redis.call('HMGET', task, """
+    + _quoted(BRIEF_FIELDS)
+    + """))}
+  end
   local fields = redis.call('HMGET', task, """
-    + ", ".join(f"'{name}'" for name in VIEW_FIELDS)
+    + _quoted(VIEW_FIELDS)
     + """)
   if not fields[1] and not fields["""
     + str(VIEW_FIELDS.index("about") + 1)
     + """] then return false end
-  return {now, unpack(fields)}
+  return {now, 'whole', unpack(fields)}
 end
 """
 )
@@ -351,7 +380,8 @@ return {'created', now, expires}
 """
 )
 
-READ = Script(CLOCK + _NAMES + "return view()")
+READ = Script(CLOCK + _NAMES + "return view(ARGV[4] == 'whole')")
+"""Return a task. 4 'whole' to get large fields, too."""
 
 CLAIM = Script(
     _COMMON

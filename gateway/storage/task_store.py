@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks
+from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import scripts
@@ -18,9 +20,9 @@ from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Notices, topic_of
-from gateway.storage.record_reader import RecordReader
+from gateway.storage.record_reader import BRIEF, RecordReader
 from gateway.storage.records import Records
-from gateway.storage.redis_keys import PHASES, Keys, TaskPlace, split_member
+from gateway.storage.redis_keys import PHASES, Keys, TaskPlace
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
@@ -66,6 +68,8 @@ class RedisTaskStore:
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
         self._notices = Notices(client)
         self._ending: set[asyncio.Task[None]] = set()
+        self._large_reads = LargeReads()
+        self._turns = Turns()
 
     def replica_channel(self) -> ReplicaChannel:
         """Return a channel to all replicas over the same connections. Closing the store closes it."""
@@ -136,7 +140,13 @@ class RedisTaskStore:
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.get`."""
         place = self._keys.place(owner, task_id)
-        return self._reader.view(owner, task_id, await scripts.read(self._client, place))
+        reply = await scripts.read(self._client, place)
+        if reply and reply[1] == BRIEF:
+            async with self._large_reads.of(owner):
+                reply = await scripts.read(self._client, place, whole=True)
+                await self._turns.begin(None, owner)
+                return self._reader.view(owner, task_id, reply)
+        return self._reader.view(owner, task_id, reply)
 
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
         """See `gateway.tasks.ports.TaskStore.page`."""
@@ -188,7 +198,11 @@ class RedisTaskStore:
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.tasks.ports.TaskStore.segments`. A segment that does not open ends the list."""
-        return await read_segments(self._client, self._reader, self._keys.place(owner, task_id), after)
+        async with self._large_reads.of(owner):
+            entries = await segment_entries(self._client, self._keys.place(owner, task_id), after)
+            if len(entries) > 1:
+                await self._turns.begin(None, owner)
+            return opened_segments(self._reader, owner, task_id, entries)
 
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
         """See `gateway.tasks.ports.TaskStore.watch`."""
@@ -285,10 +299,28 @@ class RedisTaskStore:
         return await self._client.command(*command)
 
 
-async def read_segments(client: RedisClient, reader: RecordReader, place: TaskPlace, after: int) -> list[Any]:
-    """Return the blocks that a task emitted after a segment, up to the first one that does not open."""
-    owner, task_id = split_member(place.member)
-    entries = await client.command("XRANGE", place.segments, f"({after}", "+")
+class LargeReads:
+    """Lets each owner read one large value at a time, so that their number is no matter for other owners."""
+
+    def __init__(self) -> None:
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, owner: str) -> AsyncIterator[None]:
+        """Wait until the owner reads nothing large, and read."""
+        reading = self._reading.setdefault(owner, asyncio.Lock())
+        async with reading:
+            yield
+
+
+async def segment_entries(client: RedisClient, place: TaskPlace, after: int) -> list[Any]:
+    """Return what a task emitted after a segment, as it is stored."""
+    entries: list[Any] = await client.command("XRANGE", place.segments, f"({after}", "+")
+    return entries
+
+
+def opened_segments(reader: RecordReader, owner: str, task_id: str, entries: Iterable[Any]) -> list[Any]:
+    """Return the blocks in stored segments, up to the first one that does not open."""
     blocks = []
     for entry_id, fields in entries:
         try:

@@ -22,7 +22,13 @@ from gateway.storage.records import Records, learn
 from gateway.storage.redis_keys import Keys, TaskPlace, is_owner, split_member
 from gateway.storage.scripts import Changes
 from gateway.storage.task_scripts import GROUP
-from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
+from gateway.storage.task_store import (
+    DEFAULT_MAX_TTL_MS,
+    DEFAULT_PARTITIONS,
+    opened_segments,
+    read_totals,
+    segment_entries,
+)
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks.model import Phase
 from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
@@ -146,7 +152,8 @@ class RedisWorkQueue:
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.tasks.ports.WorkQueue.segments`."""
-        return await read_segments(self._client, self._reader, self._keys.place(owner, task_id), after)
+        entries = await segment_entries(self._client, self._keys.place(owner, task_id), after)
+        return opened_segments(self._reader, owner, task_id, entries)
 
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
         """See `gateway.tasks.ports.WorkQueue.wait`."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, TypeAlias
-from weakref import WeakValueDictionary
 
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub, Subscription
@@ -25,7 +23,6 @@ from gateway.protocol.released.tasks import detailed_task, task_meta
 from gateway.protocol.strict_json import encode
 from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
-from gateway.sealing.principal import Principal
 from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming, Methods
 from gateway.wires.released.tasks import require_tasks
@@ -94,7 +91,6 @@ class Subscriptions:
         self._authorities = authorities
         self._watches = watches
         self._turns = Turns()
-        self._reading: WeakValueDictionary[Principal | None, asyncio.Lock] = WeakValueDictionary()
         self._tasks = tasks
 
     async def listen(self, incoming: Incoming) -> Reply:
@@ -136,7 +132,7 @@ class Subscriptions:
     async def _messages(self, request_id: RequestId, opened: _Opened, caller: Caller) -> AsyncIterator[bytes]:
         topics = opened.topics()
         subscription = self._changes.subscribe(topics)
-        reported = _Reported(request_id, self._reading.setdefault(caller.principal, asyncio.Lock()))
+        reported = _Reported(request_id)
         try:
             yield notifications.acknowledged(request_id, opened.honoured)
             async with self._watching(opened, caller, subscription):
@@ -179,23 +175,17 @@ class Subscriptions:
         if reported.is_final(task_id):
             return None
         tasks = ensured(self._tasks, "nothing else brings the topic of a task")
-        async with reported.reading:
-            try:
-                view = await tasks.read(task_id, caller)
-            except TaskStoreDown:
-                return None  # the task is read again in a few seconds
-            return None if view is None else reported.news(view)
+        try:
+            view = await tasks.read(task_id, caller)
+        except TaskStoreDown:
+            return None  # the task is read again in a few seconds
+        return None if view is None else reported.news(view)
 
 
 class _Reported:
-    """What a stream has sent about tasks: digests, because results are large and clients open many streams.
+    """What a stream has sent about tasks: digests, because results are large and clients open many streams."""
 
-    Attributes:
-        reading: held while a task is in memory. All streams of a caller share it.
-    """
-
-    def __init__(self, request_id: RequestId, reading: asyncio.Lock) -> None:
-        self.reading: Final = reading
+    def __init__(self, request_id: RequestId) -> None:
         self._request_id = request_id
         self._digests: dict[str, bytes] = {}
         self._final: set[str] = set()

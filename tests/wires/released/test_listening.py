@@ -262,34 +262,6 @@ async def test_a_task_that_was_reported_as_ended_is_neither_read_again_nor_kept(
     assert reads == [task_id]
 
 
-async def test_of_all_streams_of_a_caller_one_reads_a_task_at_a_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task_ids = [await world.start("work") for _ in range(3)]
-    await world.work()
-    store = world.store
-    reading, most = 0, 0
-
-    async def get(owner: str, asked: str) -> TaskView | None:
-        nonlocal reading, most
-        reading += 1
-        most = max(most, reading)
-        view = await type(store).get(store, owner, asked)
-        reading -= 1
-        return view
-
-    monkeypatch.setattr(store, "get", get)
-
-    async def reported() -> set[str]:
-        world._turn = 1  # the replica whose store this is
-        async with listening(world, *task_ids) as stream:
-            await acknowledged(stream)
-            return {(await stream.task())["status"] for _ in task_ids}
-
-    assert await asyncio.gather(*(reported() for _ in range(4))) == [{"completed"}] * 4
-    assert most == 1
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [("phase", "paused"), ("about", "{"), ("about", '{"v": 99}'), ("expires", "1"), ("updated", "x")],

@@ -1,0 +1,78 @@
+"""Large results are read one at a time for each owner, so that nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.storage import RedisTaskStore
+from gateway.storage.task_scripts import QUICK_BYTES
+from tests.storage.deployments import BOB, Deployment
+
+SMALL: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+LARGE: dict[str, Any] = {"content": [{"type": "text", "text": "x" * 2 * QUICK_BYTES}]}
+
+
+class Reads:
+    """Counts the scripts that read tasks of a store."""
+
+    def __init__(self, store: RedisTaskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.scripts = 0
+        self.large = self.most_large = 0
+        self._run = store._client.run
+        monkeypatch.setattr(store._client, "run", self._counted)
+
+    async def _counted(self, script: Any, keys: Any, args: Any) -> Any:
+        is_large = "whole" in args
+        self.scripts += 1
+        self.large += is_large
+        self.most_large = max(self.most_large, self.large)
+        try:
+            return await self._run(script, keys, args)
+        finally:
+            self.large -= is_large
+
+
+async def done(here: Deployment, result: dict[str, Any]) -> str:
+    """Return the id of a task that has ended with this result."""
+    view = await here.store().create(here.new(), 100)
+    (claim,) = await here.claim(here.queue(), count=1)
+    await here.queue().finish(claim, result=result)
+    return view.task_id
+
+
+async def test_a_small_task_is_read_with_one_script_and_a_large_one_with_two(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, large = await done(here, SMALL), await done(here, LARGE)
+    store = here.store()
+    await store.owner(None)
+    reads = Reads(store, monkeypatch)
+    for task_id, result, scripts in ((small, SMALL, 1), (large, LARGE, 3)):
+        view = await store.get(here.owner(), task_id)
+        assert view is not None
+        assert view.result == result
+        assert reads.scripts == scripts
+
+
+async def test_an_owner_reads_one_large_task_at_a_time_beside_small_ones_and_those_of_others(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = [await done(here, LARGE) for _ in range(3)]
+    small = await done(here, SMALL)
+    store = here.store()
+    await store.owner(None)
+    reads = Reads(store, monkeypatch)
+    views = await asyncio.gather(*(store.get(here.owner(), task_id) for task_id in (*large, small) for _ in range(5)))
+    assert [None if view is None else view.result for view in views] == [LARGE] * 15 + [SMALL] * 5
+    assert reads.most_large == 1
+    assert await store.get(here.owner(BOB), large[0]) is None
+
+
+async def test_a_large_task_that_has_ended_is_cancelled_without_its_result(here: Deployment) -> None:
+    task_id = await done(here, LARGE)
+    view = await here.store().cancel(here.owner(), task_id)
+    assert view is not None
+    assert (view.phase.value, view.result) == ("done", {})
