@@ -415,7 +415,7 @@ class LegRun:
             self.away_seconds += relaying.away_seconds
         if not isinstance(outcome, (Completed, Failed)):
             if relaying.aside_bytes > QUICK_BYTES:  # it may take long to decode them
-                await self._runner.turns.begin(call.target, call.caller.principal)
+                await self._runner.turns.begin(None, call.caller.principal)
             self._binding()  # the next leg may run within this request
         return outcome
 

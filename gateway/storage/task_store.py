@@ -300,7 +300,7 @@ class RedisTaskStore:
 
 
 class LargeReads:
-    """Lets each owner read one large value at a time, so that their number is no matter for other owners."""
+    """Lets each owner read one large value at a time, so that many of them do not delay other owners."""
 
     def __init__(self) -> None:
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -7,8 +7,7 @@ which a client could take the result for one of another kind are removed. Free t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from gateway.protocol.upstream.cleaning import clean_icons, with_clean_meta
@@ -39,7 +38,10 @@ _ITEMS: Final = {"tools/call": "content", "prompts/get": "messages", "resources/
 """The member of the result of each method that is a list of objects."""
 
 PORTION_ITEMS: Final = 2000
-"""How many of these objects are rewritten before other work gets its turn."""
+"""How many objects are rewritten before other work gets its turn."""
+
+_NAMES_OF_AN_ITEM: Final = 8
+"""How many names in `_meta` take as long as an object."""
 
 MAX_ENCODED_CHARACTERS: Final = 64 * 1024
 """How many characters a result may have in texts in the place of URIs: it takes long to encode them."""
@@ -62,6 +64,8 @@ class Rewriting:
     def __init__(self, method: str, prefix: str, result: Mapping[str, Any]) -> None:
         self._prefix = prefix
         self._may_be_encoded = MAX_ENCODED_CHARACTERS
+        self._in_portion = 0
+        self._with_blocks: list[dict[str, Any]] = []
         self.result = self._cleaned(result)
         for member in _FOREIGN[method].intersection(self.result):
             del self.result[member]
@@ -74,18 +78,24 @@ class Rewriting:
         items = self.result.get(self._member)
         if not isinstance(items, list):
             raise Misshapen(f"its {self._member} is not an array")
-        rewritten: list[dict[str, Any]] = []
-        while len(items) - len(rewritten) > PORTION_ITEMS:
-            rewritten += map(rewrite, islice(items, len(rewritten), len(rewritten) + PORTION_ITEMS))
-            yield
-        rewritten += map(rewrite, islice(items, len(rewritten), None))
-        self.result[self._member] = rewritten
+        yield from self._rewrite(self.result, self._member, rewrite)
+        for message in self._with_blocks:
+            yield from self._rewrite(message, "content", self._block)
+
+    def _rewrite(self, value: dict[str, Any], member: str, rewrite: Callable[[Any], dict[str, Any]]) -> Iterator[None]:
+        rewritten = []
+        for item in value[member]:
+            rewritten.append(rewrite(item))
+            if self._in_portion >= PORTION_ITEMS:
+                self._in_portion = 0
+                yield
+        value[member] = rewritten
 
     def _message(self, message: Any) -> dict[str, Any]:
         cleaned = self._object(message, "a message")
         content = cleaned.get("content")
         if isinstance(content, list):  # the content of a prompt is one block; sampling allows several
-            cleaned["content"] = [self._block(block) for block in content]
+            self._with_blocks.append(cleaned)
         else:
             cleaned["content"] = self._block(content)
         return cleaned
@@ -110,6 +120,8 @@ class Rewriting:
 
     def _cleaned(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Return an object without what its `_meta` and its icons must not have."""
+        meta = value.get("_meta")
+        self._in_portion += 1 + (len(meta) // _NAMES_OF_AN_ITEM if isinstance(meta, dict) else 0)
         cleaned = with_clean_meta(self._prefix, value)
         if "icons" in cleaned:
             icons = cleaned["icons"]

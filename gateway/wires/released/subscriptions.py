@@ -183,7 +183,7 @@ class Subscriptions:
 
 
 class _Reported:
-    """What a stream has sent about tasks: digests, because results are large and clients open many streams."""
+    """Knows the last messages of a stream about tasks by their digests: results are large, and streams are many."""
 
     def __init__(self, request_id: RequestId) -> None:
         self._request_id = request_id

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import gc
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -113,12 +113,44 @@ def test_an_object_has_a_limited_number_of_icons() -> None:
     assert called["content"][0]["icons"] == [GOOD_ICON] * MAX_ICONS
 
 
-@pytest.mark.parametrize(("items", "portions"), [(PORTION_ITEMS, 0), (PORTION_ITEMS + 1, 1), (3 * PORTION_ITEMS, 2)])
-def test_other_work_may_be_done_between_portions_of_a_long_result(items: int, portions: int) -> None:
-    links = [{"type": "resource_link", "uri": f"file:///{number}", "name": "a"} for number in range(items)]
-    rewriting = Rewriting("tools/call", "docs", {"content": links})
-    assert len(list(rewriting.portions())) == portions
-    assert rewriting.result["content"] == [{**link, "uri": "docs+" + link["uri"]} for link in links]
+ITEMS = 3 * PORTION_ITEMS + 10
+LINKS = [{"type": "resource_link", "uri": f"file:///{number}", "name": "a"} for number in range(ITEMS)]
+REWRITTEN = [{**link, "uri": f"docs+{link['uri']}"} for link in LINKS]
+
+
+def in_one_message(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": blocks}]}
+
+
+def in_many_messages(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [block]} for block in blocks]}
+
+
+@pytest.mark.parametrize(
+    ("method", "shape"),
+    [
+        ("tools/call", lambda blocks: {"content": blocks}),
+        ("prompts/get", in_one_message),
+        ("prompts/get", in_many_messages),
+    ],
+    ids=["blocks", "blocks of one message", "messages"],
+)
+def test_other_work_may_be_done_between_portions_of_a_long_result(
+    method: str, shape: Callable[[list[dict[str, Any]]], dict[str, Any]]
+) -> None:
+    rewriting = Rewriting(method, "docs", shape(LINKS))
+    assert len(list(rewriting.portions())) >= 3
+    assert rewriting.result == shape(REWRITTEN)
+
+
+def test_other_work_may_be_done_between_objects_with_much_meta() -> None:
+    meta = {f"a.b/{number}": 1 for number in range(MAX_META_NAMES)}
+    blocks = [{"type": "text", "text": "a", "_meta": meta}] * (PORTION_ITEMS // 10)
+    assert len(list(Rewriting("tools/call", "docs", {"content": blocks}).portions())) >= 10
+
+
+def test_a_short_result_is_rewritten_in_one_portion() -> None:
+    assert not list(Rewriting("tools/call", "docs", {"content": LINKS[: PORTION_ITEMS // 2]}).portions())
 
 
 class Text(str):
