@@ -24,9 +24,6 @@ from gateway.tasks.ports import Claim
 _SEALED: Final = ("message", "result", "error", "questions")
 """The sealed fields of a view, without `capabilities`."""
 
-BRIEF: Final = b"brief"
-"""The form of a reply that leaves out the large fields."""
-
 _MISSHAPEN: Final = (LookupError, TypeError, ValueError, AttributeError)
 """Errors from reading a value that has another form than expected."""
 
@@ -43,23 +40,24 @@ class RecordReader:
         self._log.note(owner, task_id, problem)
 
     def view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
-        """Return the task from a script's `view()`, in brief if it is large; None if there is none."""
+        """Return the task from a script's `view()`, None if there is none."""
         if not reply:
             return None
-        now_ms, form, *values = reply
-        if form == BRIEF:
-            return self.brief(owner, task_id, int(now_ms), values)
-        return self._view(owner, task_id, int(now_ms), dict(zip(VIEW_FIELDS, values, strict=True)), in_brief=False)
+        return self._view(owner, task_id, int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True)), in_brief=False)
 
     def brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
-        """Return a task in brief, from the values of `BRIEF_FIELDS`; None if it no longer exists."""
+        """Return a task in brief for a list, from the values of `BRIEF_FIELDS`; None if it no longer exists."""
         brief = dict(zip(BRIEF_FIELDS, values, strict=True))
         if brief["phase"] is None and brief["about"] is None:
             return None
         view = self._view(owner, task_id, now_ms, {**dict.fromkeys(VIEW_FIELDS), **brief}, in_brief=True)
-        if view.opened and view.phase is Phase.DONE and view.error is None:
-            return replace(view, result=self._brief_result(owner, task_id, brief))
-        return view
+        is_result = view.opened and view.phase is Phase.DONE and view.error is None
+        return replace(
+            view,
+            capabilities={},
+            error=None if view.error is None else {name: view.error[name] for name in ("code", "message")},
+            result=self._brief_result(owner, task_id, brief) if is_result else None,
+        )
 
     def segment(self, owner: str, task_id: str, seq: int, fields: Mapping[bytes, bytes]) -> Any:
         """Return an emitted block from its entry in the stream, or raise `Unreadable`."""

@@ -121,6 +121,10 @@ class Keys:
         """Name the answer to the first use of a leg."""
         return f"{self._of_partition[self.partition_of(owner)]}:answer:{owner}:{flow_id}:{leg}"
 
+    def spent_sizes(self, owner: str) -> str:
+        """Name the bytes of an owner's answers."""
+        return f"{self._of_partition[self.partition_of(owner)]}:answers:{owner}"
+
     def order(self, owner: str, order: str) -> str:
         """Name the id of the task that an order created."""
         return f"{self._of_partition[self.partition_of(owner)]}:order:{owner}:{order}"

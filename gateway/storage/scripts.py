@@ -75,7 +75,7 @@ async def create(
 
 
 async def read(client: RedisClient, place: TaskPlace, *, whole: bool = False) -> Any:
-    """Return the view of a task. It has large fields only if the `whole` task is asked for."""
+    """Return the view of a task. That of a large one has no fields unless the `whole` task is asked for."""
     return await _of_task(client, task_scripts.READ, place, "whole" if whole else "")
 
 
@@ -224,9 +224,10 @@ async def end_use(client: RedisClient, mark: str, use: str, state: str) -> None:
     await client.run(shared_scripts.END_USE, [mark], [use, state])
 
 
-async def keep_answer(client: RedisClient, mark: str, answer_key: str, sealed: str) -> None:
-    """End a use with its answer."""
-    await client.run(shared_scripts.KEEP_ANSWER, [mark, answer_key], [sealed, shared_scripts.SPENT_ANSWER_MS])
+async def keep_answer(client: RedisClient, mark: str, answer_key: str, sizes: str, sealed: str) -> bool:
+    """End a use with its answer, and return whether the owner has room for it. `sizes` counts the owner's answers."""
+    limits = (shared_scripts.SPENT_ANSWER_MS, shared_scripts.SPENT_ANSWER_BYTES)
+    return bool(await client.run(shared_scripts.KEEP_ANSWER, [mark, answer_key, sizes], [sealed, *limits]))
 
 
 async def forget_consumers(client: RedisClient, queue: str, idle_ms: int, leaving: str = "") -> None:
@@ -253,7 +254,7 @@ async def page(
 
 
 async def briefs(client: RedisClient, tasks: Sequence[str]) -> tuple[int, list[list[Any]]]:
-    """Read summaries of one owner's tasks; return the time of reading, and the fields of each."""
+    """Read summaries of one owner's tasks; return the time of reading, and the fields of each, none of a large one."""
     now_ms, *read = await client.run(shared_scripts.BRIEFS, tasks, ())
     return now_ms, read
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from gateway.sealing.formats import FIRST
 from gateway.storage.redis_keys import OWNER_CHARS
-from gateway.storage.task_scripts import BRIEF_FIELDS, CLOCK, DEADLINE, GROUP, Script
+from gateway.storage.task_scripts import BRIEF_FIELDS, CLOCK, DEADLINE, GROUP, IS_LARGE, Script
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repetition of a single-use request gets the first answer."""
+
+SPENT_ANSWER_BYTES = 16 * 2**20
+"""How many bytes of these answers are kept for one owner, as they are sealed. The first one may be larger."""
 
 AGREE = Script(
     DEADLINE
@@ -118,10 +121,19 @@ if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else write(ARGV[2], '0', reques
 KEEP_ANSWER = Script(
     _MARK
     + """
--- End a use with its answer. KEYS[1] the mark, KEYS[2] the answer. 1 the answer, 2 how long (ms) to keep it.
+-- End a use with its answer. KEYS[1] the mark, KEYS[2] the answer, KEYS[3] the bytes of the owner's answers. 1 the
+-- answer, 2 how long (ms) to keep it, 3 the most bytes of an owner in that time. Return whether there was room.
 local state, use, request = read()
 if request then write('used', use, request, 0, 'KEEPTTL') end
+local bytes = redis.call('INCRBY', KEYS[3], #ARGV[1])
+if bytes == #ARGV[1] then
+  redis.call('PEXPIRE', KEYS[3], ARGV[2])
+elseif bytes > tonumber(ARGV[3]) then
+  redis.call('DECRBY', KEYS[3], #ARGV[1])
+  return 0
+end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+return 1
 """
 )
 
@@ -217,13 +229,15 @@ return redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT',
 
 BRIEFS = Script(
     CLOCK
+    + IS_LARGE
     + """
--- Return the time, then the brief fields of each task of one owner. KEYS the tasks.
+-- Return the time, then the brief fields of each task of one owner, none of a task that is large. KEYS the tasks.
 local briefs = {now}
 for _, task in ipairs(KEYS) do
-  briefs[#briefs + 1] = redis.call('HMGET', task, """
+  local fields = redis.call('HMGET', task, """
     + ", ".join(f"'{name}'" for name in BRIEF_FIELDS)
     + """)
+  briefs[#briefs + 1] = is_large(fields) and {} or fields
 end
 return briefs
 """

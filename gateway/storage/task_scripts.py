@@ -18,7 +18,6 @@ before they write anything.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.sealing.formats import TASK_RECORD
@@ -49,19 +48,11 @@ VIEW_FIELDS = (
 )
 """The fields of a task that a reader gets."""
 
-_LARGE_FIELDS = ("asked", "questions", "result")
-"""The fields that may be large, and that a summary leaves out."""
-
-BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "failed", "why")
+BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in {"asked", "questions", "result"}), "failed", "why")
 """The fields of a summary, as lists show it."""
 
 QUICK_BYTES = 8192
-"""Up to this size, the large fields of a task are read at once. Larger ones come in turns, see `TaskStore.get`."""
-
-
-def _quoted(names: Iterable[str]) -> str:
-    """Return names as arguments in Lua."""
-    return ", ".join(f"'{name}'" for name in names)
+"""Up to this size, what is read of a task comes with what is read of others. More is read in turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +74,18 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 
+IS_LARGE = (
+    """
+local function is_large(values)
+  local size = 0
+  for _, value in ipairs(values) do size = size + (value and #value or 0) end
+  return size > """
+    + str(QUICK_BYTES)
+    + """
+end
+"""
+)
+
 LATE = "LATE"
 """The start of the error of a script that arrives after its deadline."""
 
@@ -99,7 +102,8 @@ if now >= tonumber(table.remove(ARGV)) then return {err = '"""
 """The start of every script that changes something."""
 
 _NAMES = (
-    """
+    IS_LARGE
+    + """
 local task, queue, segments, owned, requests = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[10]
 local member, id, channel = ARGV[1], ARGV[2], ARGV[3]
 local by_phase = {queued = KEYS[5], running = KEYS[6], waiting = KEYS[7], done = KEYS[8], cancelled = KEYS[9]}
@@ -203,28 +207,16 @@ local function dequeue(entry)
   redis.call('XDEL', queue, entry)
 end
 
--- The time, 'whole' or 'brief', and the fields: large ones come only to readers who ask for the `whole` task.
+-- The time and the fields; or only the time, if there is much to read and the reader did not ask for the `whole` task.
 local function view(whole)
-  local size = 0
-  if not whole then
-    for _, name in ipairs({"""
-    + _quoted(_LARGE_FIELDS)
-    + """}) do size = size + redis.call('HSTRLEN', task, name) end
-  end
-  if size > """
-    + str(QUICK_BYTES)
-    + """ then
-    return {now, 'brief', unpack(redis.call('HMGET', task, """
-    + _quoted(BRIEF_FIELDS)
-    + """))}
-  end
   local fields = redis.call('HMGET', task, """
-    + _quoted(VIEW_FIELDS)
+    + ", ".join(f"'{name}'" for name in VIEW_FIELDS)
     + """)
   if not fields[1] and not fields["""
     + str(VIEW_FIELDS.index("about") + 1)
     + """] then return false end
-  return {now, 'whole', unpack(fields)}
+  if not whole and is_large(fields) then return {now} end
+  return {now, unpack(fields)}
 end
 """
 )

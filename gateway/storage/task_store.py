@@ -11,19 +11,20 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks
+from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks, ValueTooLarge
 from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import scripts
+from gateway.storage import scripts, shared_scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Notices, topic_of
-from gateway.storage.record_reader import BRIEF, RecordReader
+from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records
 from gateway.storage.redis_keys import PHASES, Keys, TaskPlace
 from gateway.storage.replica_channel import ReplicaChannel
+from gateway.storage.task_scripts import BRIEF_FIELDS
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Retention, TaskView
@@ -139,14 +140,16 @@ class RedisTaskStore:
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.get`."""
-        place = self._keys.place(owner, task_id)
-        reply = await scripts.read(self._client, place)
-        if reply and reply[1] == BRIEF:
-            async with self._large_reads.of(owner):
-                reply = await scripts.read(self._client, place, whole=True)
-                await self._turns.begin(None, owner)
-                return self._reader.view(owner, task_id, reply)
-        return self._reader.view(owner, task_id, reply)
+        return await self._view(owner, task_id, await scripts.read(self._client, self._keys.place(owner, task_id)))
+
+    async def _view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
+        """Return the task from a script's `view()`. A large one is read now, when it is the owner's turn."""
+        if not reply or len(reply) > 1:
+            return self._reader.view(owner, task_id, reply)
+        async with self._large_reads.of(owner):
+            reply = await scripts.read(self._client, self._keys.place(owner, task_id), whole=True)
+            await self._turns.begin(None, owner)
+            return self._reader.view(owner, task_id, reply)
 
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
         """See `gateway.tasks.ports.TaskStore.page`."""
@@ -161,8 +164,20 @@ class RedisTaskStore:
         """See `gateway.tasks.ports.TaskStore.briefs`."""
         keys = [self._keys.place(owner, task_id).task for task_id in task_ids]
         now_ms, read = await scripts.briefs(self._client, keys)
-        views = (self._reader.brief(owner, each, now_ms, values) for each, values in zip(task_ids, read, strict=True))
+        views = [
+            await self._brief(owner, task_id, now_ms, values) for task_id, values in zip(task_ids, read, strict=True)
+        ]
         return [view for view in views if view is not None]
+
+    async def _brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
+        """Return a task in brief. A large one has no values, and is read now; see `_view`."""
+        if values:
+            return self._reader.brief(owner, task_id, now_ms, values)
+        async with self._large_reads.of(owner):
+            key = self._keys.place(owner, task_id).task
+            values = await self._client.command("HMGET", key, *BRIEF_FIELDS)
+            await self._turns.begin(None, owner)
+            return self._reader.brief(owner, task_id, now_ms, values)
 
     async def of_request(self, owner: str, request: str) -> str | None:
         """See `gateway.tasks.ports.TaskStore.of_request`."""
@@ -175,13 +190,13 @@ class RedisTaskStore:
         reply = await scripts.answer(self._client, self._keys.place(owner, task_id), sealed)
         if reply and reply[0] == b"no room":
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
-        return self._reader.view(owner, task_id, reply)
+        return await self._view(owner, task_id, reply)
 
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.cancel`."""
         place = self._keys.place(owner, task_id)
         reply = await scripts.cancel(self._client, place, self._keys.cancellations(), withdrawn=withdrawn)
-        return self._reader.view(owner, task_id, reply)
+        return await self._view(owner, task_id, reply)
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.delete`."""
@@ -284,7 +299,8 @@ class RedisTaskStore:
         """See `gateway.tasks.ports.TaskStore.store_answer`."""
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
-        await scripts.keep_answer(self._client, mark, answer, sealed)
+        if not await scripts.keep_answer(self._client, mark, answer, self._keys.spent_sizes(owner), sealed):
+            raise ValueTooLarge("The answer", len(sealed), shared_scripts.SPENT_ANSWER_BYTES)
 
     async def aclose(self) -> None:
         """See `gateway.tasks.ports.TaskStore.aclose`. Closes the client too."""

@@ -258,7 +258,11 @@ class TaskStore(Protocol):
         ...
 
     async def briefs(self, owner: str, task_ids: Sequence[str]) -> list[TaskView]:
-        """Return those of an owner's tasks that `get` returns, in brief: without questions and results."""
+        """Return those of an owner's tasks that `get` returns, in brief.
+
+        A brief view has no capabilities and questions. Of a result it has whether it is an error, and the message of
+        that; of an error, it has no data.
+        """
         ...
 
     async def of_request(self, owner: str, request: str) -> str | None:
@@ -347,7 +351,7 @@ class TaskStore(Protocol):
         """Store the answer to the first use of a leg for a minute.
 
         Raises:
-            ValueTooLarge: it is larger than the store accepts.
+            ValueTooLarge: it is larger than the store accepts, or than the answers that it keeps for one owner.
         """
         ...
 

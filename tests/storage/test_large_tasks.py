@@ -71,8 +71,26 @@ async def test_an_owner_reads_one_large_task_at_a_time_beside_small_ones_and_tho
     assert await store.get(here.owner(BOB), large[0]) is None
 
 
-async def test_a_large_task_that_has_ended_is_cancelled_without_its_result(here: Deployment) -> None:
+async def test_a_large_task_that_has_ended_is_returned_whole_to_those_who_cancel_it(here: Deployment) -> None:
     task_id = await done(here, LARGE)
     view = await here.store().cancel(here.owner(), task_id)
     assert view is not None
-    assert (view.phase.value, view.result) == ("done", {})
+    assert (view.phase.value, view.result) == ("done", LARGE)
+
+
+async def test_lists_have_no_capabilities_and_read_large_ones_one_at_a_time(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, large = here.store(), {"experimental": {"x": "y" * 2 * QUICK_BYTES}}
+    ids = [(await store.create(here.new(capabilities=capabilities), 10)).task_id for capabilities in (large, {}, large)]
+    commands: list[tuple[Any, ...]] = []
+    command = store._client.command
+
+    async def noted(*words: Any) -> Any:
+        commands.append(words)
+        return await command(*words)
+
+    monkeypatch.setattr(store._client, "command", noted)
+    briefs = await store.briefs(here.owner(), [*ids, "unknown"])
+    assert [(view.task_id, view.capabilities) for view in briefs] == [(task_id, {}) for task_id in ids]
+    assert [words[0] for words in commands if words[0] == "HMGET"] == ["HMGET"] * 2

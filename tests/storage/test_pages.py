@@ -75,7 +75,7 @@ async def test_tasks_are_listed_as_they_are_read_but_in_brief(here: Deployment) 
     briefs = [replace(view, now_ms=0) for view in page.views]
     assert [view.result for view in briefs] == [{}, why, None, None, None, None]
     assert briefs == [
-        replace(view, now_ms=0, questions={}, result=brief.result)
+        replace(view, now_ms=0, questions={}, capabilities={}, result=brief.result)
         for view, brief in zip(whole, briefs, strict=True)
         if view is not None
     ]

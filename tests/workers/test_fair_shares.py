@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 SECRET = "a secret that only these tests know, 32 bytes"
 TASKS, PLACES, MOST = 80, 32, 28
+SHORT_TASKS = 400
 OTHERS = 6
 """One owner gets three of the four places that each worker has left."""
 
@@ -65,6 +66,17 @@ def test_eighty_long_tasks_of_one_owner_block_no_other_owner_of_the_partition(si
 
     site.open()
     wait_until(lambda: len(site.lines("started")) == TASKS, "all tasks of the greedy owner", 60)
+
+
+def test_a_backlog_of_short_tasks_that_keep_a_worker_busy_blocks_no_other_owner(site: Site) -> None:
+    greedy, other = as_user(site, "greedy"), as_user(site, "other")
+    for _ in range(SHORT_TASKS):
+        greedy.create("compute", ms=20)
+    site.worker("w1", "--concurrency", str(PLACES))
+    site.wait_for_line("computed")
+    assert is_done_soon(other, other.create("say", text="behind all of them"))
+    assert len(site.lines("computed")) < SHORT_TASKS / 2
+    wait_until(lambda: len(site.lines("computed")) == SHORT_TASKS, "all tasks of the greedy owner", 60)
 
 
 def test_two_workers_share_what_one_owner_has_and_both_keep_places_for_others(site: Site) -> None:

@@ -74,6 +74,16 @@ async def wait(ctx: Context, gate: str = "gate") -> str:
     return f"done by {ctx.replica_id}"
 
 
+@tool(task="required")
+async def compute(ms: int) -> str:
+    """Use the processor for a time."""
+    over = time.process_time() + ms / 1000
+    while time.process_time() < over:
+        pass
+    note("computed", str(ms))
+    return "done"
+
+
 @tool(task="required", max_attempts=1)
 async def count(ctx: Context, units: int = 10) -> str:
     """Count units, with a checkpoint after each. Stops before unit 5 until its gate opens. May be tried once."""

@@ -18,6 +18,9 @@ from gateway.tasks.ports import Claim
 MOST_PER_FREE: Final = 7
 """How many places one owner may have for each free one."""
 
+MANY_OF_TOTAL: Final = 4
+"""An owner with one place of so many has a large part of them."""
+
 
 class Shares:
     """Counts the places that the tasks of each owner hold at a worker.
@@ -44,6 +47,11 @@ class Shares:
     def takes_part(self, owner: str) -> bool:
         """Return whether an owner has a place now."""
         return self._of_owner[owner] > 0
+
+    def with_many(self) -> list[str]:
+        """Return the owners that have a large part of the places."""
+        least = self._total / MANY_OF_TOTAL
+        return [owner for owner, has in self._of_owner.items() if has >= least and owner != self._anonymous]
 
     def take(self, owner: str) -> None:
         """Count a place as taken."""

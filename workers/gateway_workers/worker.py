@@ -114,6 +114,7 @@ class Worker:
         self._leaving = asyncio.Event()
         self._hurry = asyncio.Event()
         self._lacking: dict[str, float] = {}
+        self._looked: dict[int, float] = {}
 
     def serve(self, tools: Mapping[str, Tool]) -> None:
         """Use these tools from the next leg on."""
@@ -215,11 +216,22 @@ class Worker:
             rooms = {owner: self._shares.room_for(owner) for owner in limited}
             room = min(rooms.values(), default=BATCH)
             if room:
+                await self._let_others_pass(partition)
                 return min(room, BATCH)
             if await self._others_come(partition, [owner for owner in rooms if not rooms[owner]]):
                 return 1
             await self._shares.wait_for_change(LOOK_SECONDS)
         return 0
+
+    async def _let_others_pass(self, partition: int) -> None:
+        """Put tasks of owners with many places behind those of others, now and then.
+
+        Where tasks are short, some places are always free, and nobody has a full share for long.
+        """
+        owners, now = self._shares.with_many(), asyncio.get_running_loop().time()
+        if owners and now >= self._looked.get(partition, 0.0) + LOOK_SECONDS:
+            self._looked[partition] = now
+            await self._others_come(partition, owners)
 
     async def _others_come(self, partition: int, owners: Sequence[str]) -> bool:
         """Put tasks of owners with a full share behind those of others, and return whether there are any others."""
