@@ -26,6 +26,7 @@ from gateway.errors import (
     TryAgain,
     ValueTooLarge,
 )
+from gateway.protocol.capabilities import flags_of, from_flags
 from gateway.protocol.strict_json import encode
 from gateway.runtime.sources import RandomBytes
 from gateway.sealing import base64url
@@ -35,6 +36,9 @@ from gateway.tasks.model import Retention, TaskView
 from gateway.tasks.ports import LegUse, NewTask, Spending, TaskStore, UseEnd
 
 log = logging.getLogger(__name__)
+
+MAX_CAPABILITIES_BYTES: Final = 8192
+"""How large the capabilities of a client may be, as JSON, that a task keeps as they are."""
 
 TASK_ID_BYTES: Final = 32
 
@@ -154,7 +158,7 @@ class TaskCalls:
             tool_version=tool.version,
             form=order.form,
             retention=Retention(order.counts_from, self._retention_ms(order)),
-            capabilities=capabilities,
+            capabilities=_brief(capabilities),
             arguments=arguments,
             principal=principal,
             journal=journal.to_map(),
@@ -247,6 +251,16 @@ class TaskCalls:
         except (TaskStoreDown, ValueTooLarge):
             # The leg ran, and the client is about to get the answer. Only a client that misses it needs the stored one.
             log.warning("the answer of a single-use leg was not stored", extra={"leg": place[2]})
+
+
+def _brief(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return capabilities as a task keeps them: those that a session keeps, if they are large.
+
+    They are read with every look at the task. Only a client that wants to do harm declares so many.
+    """
+    if len(encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
+        return capabilities
+    return from_flags(flags_of(capabilities))
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):

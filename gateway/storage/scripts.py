@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gateway.sealing.formats import TASK_STORE
 from gateway.storage import shared_scripts, task_scripts
@@ -17,6 +17,9 @@ from gateway.storage.redis_keys import TaskPlace, split_member
 from gateway.storage.task_scripts import Script
 from gateway.tasks.model import Retention
 from gateway.tasks.ports import Claim
+
+SPENT_ANSWER_BYTES: Final = 16 * 2**20
+"""How many bytes of answers of single-use legs are kept for one owner, as they are sealed. The first may be larger."""
 
 Value: TypeAlias = bytes | str | int
 """The value of a field in a record."""
@@ -226,7 +229,7 @@ async def end_use(client: RedisClient, mark: str, use: str, state: str) -> None:
 
 async def keep_answer(client: RedisClient, mark: str, answer_key: str, sizes: str, sealed: str) -> bool:
     """End a use with its answer, and return whether the owner has room for it. `sizes` counts the owner's answers."""
-    limits = (shared_scripts.SPENT_ANSWER_MS, shared_scripts.SPENT_ANSWER_BYTES)
+    limits = (shared_scripts.SPENT_ANSWER_MS, SPENT_ANSWER_BYTES)
     return bool(await client.run(shared_scripts.KEEP_ANSWER, [mark, answer_key, sizes], [sealed, *limits]))
 
 

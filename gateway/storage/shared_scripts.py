@@ -9,9 +9,6 @@ from gateway.storage.task_scripts import BRIEF_FIELDS, CLOCK, DEADLINE, GROUP, I
 SPENT_ANSWER_MS = 60_000
 """How long an identical repetition of a single-use request gets the first answer."""
 
-SPENT_ANSWER_BYTES = 16 * 2**20
-"""How many bytes of these answers are kept for one owner, as they are sealed. The first one may be larger."""
-
 AGREE = Script(
     DEADLINE
     + """

@@ -15,7 +15,7 @@ from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTas
 from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import scripts, shared_scripts
+from gateway.storage import scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
@@ -300,7 +300,7 @@ class RedisTaskStore:
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         if not await scripts.keep_answer(self._client, mark, answer, self._keys.spent_sizes(owner), sealed):
-            raise ValueTooLarge("The answer", len(sealed), shared_scripts.SPENT_ANSWER_BYTES)
+            raise ValueTooLarge("The answer", len(sealed), scripts.SPENT_ANSWER_BYTES)
 
     async def aclose(self) -> None:
         """See `gateway.tasks.ports.TaskStore.aclose`. Closes the client too."""

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.errors import ConfigurationError
 from tests.asgi import make_app
+from tests.authorities import caller
 from tests.storage.servers import Server
 from tests.wires.released import tools
 from tests.wires.released.conftest import CAN, SECRET, TASKS, TOOLS, World
@@ -149,6 +150,16 @@ async def test_a_json_rpc_error_is_a_failed_task(world: World) -> None:
     assert done["statusMessage"] == "Out of tea"
     assert done["error"] == {"code": -32000, "message": "Out of tea", "data": {"tea": 0}}
     assert "result" not in done
+
+
+async def test_a_task_keeps_large_capabilities_as_far_as_the_gateway_knows_them(world: World) -> None:
+    own, large = {"experimental": {"mine": {}}}, {"experimental": {f"name{number}": {} for number in range(1000)}}
+    for added, kept in ((own, own), (large, {})):
+        task_id = await world.start("work", can={**CAN, **added})
+        view = await world.store.get(await world.store.owner(caller("ada").principal), task_id)
+        assert view is not None
+        assert view.capabilities.get("experimental", {}) == kept.get("experimental", {})
+        assert view.capabilities["elicitation"] == CAN["elicitation"]
 
 
 async def test_a_question_that_the_creators_capabilities_do_not_cover_fails_the_task(world: World) -> None:
