@@ -15,7 +15,6 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
-from gateway.calls.policy import LegPolicy
 from gateway.calls.ports import LegTrace, Shedding, Tracing
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.engine.capabilities import supports
@@ -24,6 +23,7 @@ from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import RelayLeg
 from gateway.engine.values import exceeds
@@ -173,7 +173,7 @@ class CallRunner:
         self.carrier: Final = carrier
         self.host: Final = host
         self._telemetry = telemetry
-        self.failures: Final = Failures(keys.random_bytes, shows_errors=policy.shows_errors)
+        self.failures: Final = Failures(keys.random_bytes, policy)
         self.tasks: Final = tasks
         self._audit = audit
         self.policy: Final = policy
@@ -364,44 +364,40 @@ class LegRun:
 
     async def _outcome(self, answers: Mapping[str, Any], sheds: Callable[[], bool] | None, *, first: bool) -> Outcome:
         """Run the function from the top. `first` is false if this request has run it already."""
-        call, runner = self.call, self._runner
+        call = self.call
+        fresh = call.words.read_answers(answers) if answers else {}
         if call.requester is not None:
-            return await self._relay(call.requester, answers, may_shed=first and call.conversation is None)
-        served, request = call.served, call.request
-        leg = Leg(
-            self.journal,
-            call.words.read_answers(answers) if answers else {},
-            runner.host,
-            supports=partial(supports, request.capabilities),
-            version=served.version,
-            migrations=served.migrations,
-            declared=served.asks if runner.policy.strict_asks else None,
-            notices=_notices(request, call.post),
-            detaching=self._detaching,
-            sheds=sheds,
-            stepping=runner.stepping,
-            max_value_bytes=runner.policy.max_result_bytes,
-        )
+            return await self._relay(call.requester, fresh, may_shed=first and call.conversation is None)
+        leg = self._leg(fresh, _notices(call.request, call.post), sheds)
         try:
-            function = served.bind(call.arguments, call.caller.principal, self.journal, call.caller.exchange)
+            function = call.served.bind(call.arguments, call.caller.principal, self.journal, call.caller.exchange)
         except Exception as error:  # noqa: BLE001 - an argument's type may have a validator by the author
             return Failed(error)
         return Detached() if self._starts_as_task() else await run_leg(function, leg)
 
-    async def _relay(self, requester: Requester, answers: Mapping[str, Any], *, may_shed: bool) -> Outcome:
-        """Run a leg of a relay, which keeps a time limit of its own."""
-        call, request = self.call, self.call.request
-        served = ensured_type(call.served, Relayed)  # only relays have a requester
-        notices = _notices(request, call.post)
-        leg = Leg(
+    def _leg(self, fresh: Mapping[str, Answer], notices: Notices | None, sheds: Callable[[], bool] | None) -> Leg:
+        served, runner = self.call.served, self._runner
+        return Leg(
             self.journal,
-            {},
-            self._runner.host,
-            supports=partial(supports, request.capabilities),
+            fresh,
+            runner.host,
+            runner.policy,
+            supports=partial(supports, self.call.request.capabilities),
+            version=served.version,
+            migrations=served.migrations,
+            declared=served.asks,
             notices=notices,
             detaching=self._detaching,
+            sheds=sheds,
+            stepping=runner.stepping,
         )
-        fresh = call.words.read_answers(answers) if answers else {}
+
+    async def _relay(self, requester: Requester, fresh: Mapping[str, Answer], *, may_shed: bool) -> Outcome:
+        """Run a leg of a relay, which keeps a time limit of its own."""
+        call = self.call
+        served = ensured_type(call.served, Relayed)  # only relays have a requester
+        notices = _notices(call.request, call.post)
+        leg = self._leg({}, notices, None)
         self._relaying = relaying = RelayLeg(leg, fresh, notices=notices, may_shed=may_shed)
         try:
             function = served.bind_relay(call.target, call.arguments, requester, self.journal)

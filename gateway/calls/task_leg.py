@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
-from gateway.calls.policy import LegPolicy
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices, SlotKeeper
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Question
 from gateway.engine.relaying import RelayLeg, journal_key
 from gateway.ensured import ensured_type
@@ -98,10 +98,11 @@ async def run_task_leg(
         journal,
         {},
         host,
+        policy,
         supports=partial(supports, task.capabilities),
         version=task.tool.version,
         migrations=task.tool.migrations,
-        declared=task.tool.asks if policy.strict_asks else None,
+        declared=task.tool.asks,
         notices=notices,
         keeper=keeper,
         detaching=Detaching.DONE,

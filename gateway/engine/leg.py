@@ -18,6 +18,7 @@ from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
 from gateway.engine.values import (
     MAX_VALUE_BYTES,
@@ -99,13 +100,13 @@ class Leg:
     Args:
         journal: what the call has learned so far; this leg adds to it in place.
         fresh: the answers that came with this leg's request, by wire key.
+        policy: what the operator decides. Every leg keeps to it, wherever it runs.
         supports: returns whether the client declared a capability path, e.g. `("elicitation", "form")`.
         migrations: version → (next version, function) for checkpoints of older versions.
-        declared: key → digest of the only questions that may be asked, None if that is not checked.
+        declared: key → digest of the questions that the author declares; None if none are declared.
         notices: receives progress and log messages, None if the client did not ask for any.
         keeper: stores what is learned while the leg runs, in a task; None if only the journal carries it.
         sheds: returns at a checkpoint whether another process should continue the call; None if none could.
-        max_value_bytes: how large a log or progress message or an emitted block may be, as JSON.
 
     Attributes:
         caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
@@ -123,6 +124,7 @@ class Leg:
         journal: Journal,
         fresh: Mapping[str, Answer],
         host: Host,
+        policy: LegPolicy,
         *,
         supports: Callable[[tuple[str, ...]], bool],
         version: int = 1,
@@ -133,22 +135,21 @@ class Leg:
         detaching: Detaching = Detaching.FORBIDDEN,
         sheds: Callable[[], bool] | None = None,
         stepping: Stepping | None = None,
-        max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
         self.journal = journal
         self.host = host
+        self.policy = policy
         self.supports = supports
         self.reached: dict[str, None] = {}
         self._ignored_stops = 0
         self._version = version
         self._migrations = migrations or {}
-        self._declared = declared
+        self._declared = declared if policy.strict_asks else None
         self._notices = notices
         self._keeper = keeper
         self._detaching = detaching
         self._sheds = sheds
         self._stepping = stepping
-        self._max_value_bytes = max_value_bytes
         self._found = journal.checkpoint
         self._progressed = False
         self._logs = 0
@@ -399,7 +400,7 @@ class Leg:
 
     def refuse_large(self, value: object, what: str) -> None:
         """Raise `ResultTooLarge`, before converting a value, if it has more JSON than the leg may send at a time."""
-        refuse_large(value, what, self._max_value_bytes)
+        refuse_large(value, what, MAX_VALUE_BYTES if self.in_task else self.policy.max_result_bytes)
 
     async def emit(self, block: dict[str, Any]) -> None:
         """Add a content block to the result now; the n-th block of a call is emitted once (replay rule 6).

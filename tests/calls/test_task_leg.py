@@ -82,7 +82,7 @@ async def run(
     can = {"elicitation": {}} if capabilities is None else capabilities
     leg = TaskLeg(served, arguments or {}, ADA, can, journal or rest(), segments)
     policy = replace(POLICY, strict_asks=strict_asks, shows_errors=shows_errors)
-    failures = Failures(bytes, shows_errors=shows_errors)
+    failures = Failures(bytes, policy)
     return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, failures=failures, policy=policy)
 
 

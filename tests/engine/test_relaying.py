@@ -20,6 +20,7 @@ from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 from gateway.registry.relayed import forwarded_question
 from gateway.sealing.packing import pack, unpack
+from tests.calls.policies import POLICY
 
 FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 DECLINED: Answer = {"result": {"action": "decline"}}
@@ -81,7 +82,7 @@ class Call:
         detaching: Detaching = Detaching.FORBIDDEN,
         **options: Any,
     ) -> Outcome:
-        leg = Leg(self.journal, {}, self.host, supports=can, detaching=detaching)
+        leg = Leg(self.journal, {}, self.host, POLICY, supports=can, detaching=detaching)
         relaying = RelayLeg(leg, answers or {}, **options)
         outcome = await run_leg(lambda _: self.function(relaying), leg, limited=limited)
         self.rest = leg.journal.to_map()

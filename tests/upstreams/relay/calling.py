@@ -28,6 +28,7 @@ from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient
+from tests.calls.policies import POLICY
 
 ALL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
@@ -181,6 +182,7 @@ class Call:
             journal,
             {},
             self.host,
+            POLICY,
             supports=lambda path: supports(self.can, path),
             detaching=Detaching.DONE if self.in_task else Detaching.FORBIDDEN,
         )

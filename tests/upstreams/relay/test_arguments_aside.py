@@ -13,6 +13,7 @@ from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, InputRequired, Outcome
 from gateway.engine.relaying import RelayLeg
 from gateway.registry.relayed import Requester
+from tests.calls.policies import POLICY
 from tests.upstreams.relay.calling import Call, replica_of, text_of
 
 NESTED = {"rows": [[1, 2.5, 1e300, 2**70], {"name": "ä", "none": None}], "empty": {}}
@@ -47,7 +48,7 @@ DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 async def leg(client: Answering, call: Call, requester: Requester | None = None) -> tuple[Outcome, RelayLeg]:
     client.arguments = {**NESTED}
     journal = Journal.begin(now_ms=1_000, flow_max_ms=60_000, random_bytes=bytes)
-    running = Leg(journal, {}, call.host, supports=lambda _: True)
+    running = Leg(journal, {}, call.host, POLICY, supports=lambda _: True)
     relaying = RelayLeg(running, {})
     function = call.served.bind_relay(call.target, client.arguments, requester or Requester(), journal)
     return await run_leg(lambda _: function(relaying), running, limited=False), relaying
