@@ -156,18 +156,21 @@ class Leg:
         self._emits = 0
         self._emitting = False
         self._misfits: dict[str, InvalidAnswer] = {}
-        self._fresh = self._record_expected(fresh)
+        self._fresh = self.record_expected(fresh)
         journal.legs += 1
 
-    def _record_expected(self, fresh: Mapping[str, Answer]) -> dict[str, Answer]:
-        """Record the answers to questions that the journal asked; return the others (replay rule 2)."""
+    def record_expected(self, fresh: Mapping[str, Answer], prefix: str = "") -> dict[str, Answer]:
+        """Record the answers to questions that the journal asked; return the others (replay rule 2).
+
+        `prefix` begins the keys under which the journal records them.
+        """
         unexpected: dict[str, Answer] = {}
         for key, answer in fresh.items():
-            digest = self.journal.pending.get(key)
+            digest = self.journal.pending.get(prefix + key)
             if digest is None:
                 unexpected[key] = answer
             else:
-                self.journal.record(key, digest, answer)
+                self.journal.record(prefix + key, digest, answer)
                 self._progressed = True
         return unexpected
 
@@ -193,14 +196,18 @@ class Leg:
             await self._stop_again()
         for key, question in questions.items():
             self._claim_question(key, question)
+        return self.answered(questions)
+
+    def answered(self, questions: Mapping[str, Question], prefix: str = "") -> dict[str, Any]:
+        """Return each question's value, or end the leg to ask those that have none, under the journal's `prefix`."""
         values: dict[str, Any] = {}
         missing: dict[str, Question] = {}
         for key, question in questions.items():
-            value = values[key] = self._value(key, question, _NO_ANSWER)
+            value = values[key] = self._value(prefix + key, question, _NO_ANSWER)
             if value is _NO_ANSWER:
                 missing[key] = question
         if missing:
-            raise self._asking(missing)
+            raise self._asking(missing, prefix)
         return values
 
     def _claim_question(self, key: Any, question: Question) -> None:
@@ -239,7 +246,7 @@ class Leg:
         paths = [path for question in questions for path in question.capabilities if not self.supports(path)]
         return MissingCapability(*paths) if paths else None
 
-    def _asking(self, missing: dict[str, Question]) -> LegStopped:
+    def _asking(self, missing: dict[str, Question], prefix: str = "") -> LegStopped:
         """Return the signal that ends the leg: it asks for input, or fails if it must not or cannot ask."""
         flow_id, step = _STEP.get()
         if flow_id == self.journal.flow_id:
@@ -249,12 +256,13 @@ class Leg:
             return self._stopping(Failed(lacking))
         pending = self.journal.pending
         for key, question in missing.items():
-            if len(self.journal.answers.get(key, {})) >= MAX_FORMS:  # all of them are answers to other forms
+            if len(self.journal.answers.get(prefix + key, {})) >= MAX_FORMS:  # all of them are answers to other forms
                 return self._stopping(Failed(_never_same(key)))
-            pending[key] = question.digest
-        for key, misfit in self._misfits.items():
+            pending[prefix + key] = question.digest
+        for recorded_as, misfit in self._misfits.items():
+            key = recorded_as.removeprefix(prefix)
             if key in missing:
-                if self.journal.refused[key] >= MAX_ASKED:
+                if self.journal.refused[recorded_as] >= MAX_ASKED:
                     return self._stopping(Failed(_never_fit(key, misfit.unquoted)))
                 missing[key] = explained(missing[key], str(misfit))
         self.journal.input_rounds += 1

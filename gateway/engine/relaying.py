@@ -13,10 +13,9 @@ from typing import Any, Final, Literal, TypeAlias
 from gateway.engine.host import Notices, SlotKeeper
 from gateway.engine.journal import Journal
 from gateway.engine.keys import check_key
-from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Leg
-from gateway.engine.outcomes import Failed, InputRequired, Shed
-from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
-from gateway.errors import CannotContinue
+from gateway.engine.leg import MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Leg
+from gateway.engine.outcomes import Shed
+from gateway.engine.questions import Answer, Question
 
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 """RFC 5424 section 6.2.1."""
@@ -66,14 +65,7 @@ class RelayLeg:
         self.away_seconds = 0.0
         self.restore_arguments: Callable[[], None] | None = None
         self.aside_bytes = 0
-        self._record(fresh)
-
-    def _record(self, fresh: Mapping[str, Answer]) -> None:
-        for wire_key, answer in fresh.items():
-            key = journal_key(self.journal, wire_key)
-            digest = self.journal.pending.get(key)
-            if digest is not None:
-                self.journal.record(key, digest, answer)
+        leg.record_expected(fresh, journal_key(self.journal, ""))
 
     @property
     def slot(self) -> dict[str, Any] | None:
@@ -117,50 +109,9 @@ class RelayLeg:
             AuthoringError: a key cannot be a wire key.
         """
         self._leg.check_running()
-        answers: dict[str, Answer] = {}
-        missing: dict[str, Question] = {}
-        misfits: dict[str, InvalidAnswer] = {}
-        for key, question in questions.items():
+        for key in questions:
             check_key(key)
-            answer = self._answer(key, question, misfits)
-            if answer is None:
-                missing[key] = question
-            else:
-                answers[key] = answer
-        if missing:
-            self._ask(missing, misfits)
-        return answers
-
-    def _answer(self, key: str, question: Question, misfits: dict[str, InvalidAnswer]) -> Answer | None:
-        """Return the recorded answer if it fits; note why, if it does not."""
-        journal, recorded_as = self.journal, journal_key(self.journal, key)
-        recorded = journal.answers.get(recorded_as, {}).get(question.digest)
-        if recorded is None:
-            return None
-        try:
-            answer: Answer = question.read(recorded)
-        except InvalidAnswer as invalid:
-            journal.forget(recorded_as, question.digest)
-            journal.refused[recorded_as] = journal.refused.get(recorded_as, 0) + 1
-            misfits[key] = invalid
-            return None
-        return answer
-
-    def _ask(self, missing: dict[str, Question], misfits: Mapping[str, InvalidAnswer]) -> None:
-        """End the leg: it asks, or fails if the client cannot be asked or has answered wrongly too often."""
-        lacking = self._leg.lacking(missing.values())
-        if lacking is not None:
-            self._leg.stop(Failed(lacking))
-        for key, misfit in misfits.items():
-            if self.journal.refused[journal_key(self.journal, key)] >= MAX_ASKED:
-                reason = f"The client's answers to {key!r} do not match what was asked. {misfit.unquoted}".rstrip()
-                self._leg.stop(Failed(CannotContinue(reason)))
-        for key, question in missing.items():
-            self.journal.pending[journal_key(self.journal, key)] = question.digest
-            if key in misfits:
-                missing[key] = explained(question, str(misfits[key]))
-        self.journal.input_rounds += 1
-        self._leg.stop(InputRequired(missing))
+        return self._leg.answered(questions, journal_key(self.journal, ""))
 
     def shed_bare(self) -> Literal[False]:
         """End the leg without a question, so the client sends the call again, perhaps to another replica.
