@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
+import msgspec
+
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
@@ -92,6 +94,21 @@ class LegStopped(BaseException):
     """
 
 
+class Away(msgspec.Struct):
+    """The part of a leg in which another server worked.
+
+    Attributes:
+        seconds: how long it worked.
+        restore_arguments: set once the relay has emptied the arguments, because it needs them only as JSON; fills them
+            again.
+        aside_bytes: how large their JSON is.
+    """
+
+    seconds: float = 0.0
+    restore_arguments: Callable[[], None] | None = None
+    aside_bytes: int = 0
+
+
 class Leg:
     """The knowledge of one run of the author's function.
 
@@ -111,12 +128,14 @@ class Leg:
     Attributes:
         caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
         reached: the keys of the questions and steps that the function has come to, in order.
+        away: set once a relay runs the leg.
         forgotten: the first call of the context that the function never awaited, for people, or None.
     """
 
     outcome: Outcome | None = None
     given_up: bool = False
     caller: Hashable = None
+    away: Away | None = None
     forgotten: str | None = None
 
     def __init__(
@@ -145,10 +164,10 @@ class Leg:
         self._version = version
         self._migrations = migrations or {}
         self._declared = declared if policy.strict_asks else None
-        self._notices = notices
-        self._keeper = keeper
+        self.notices = notices
+        self.keeper = keeper
         self._detaching = detaching
-        self._sheds = sheds
+        self.sheds = sheds
         self._stepping = stepping
         self._found = journal.checkpoint
         self._progressed = False
@@ -156,8 +175,14 @@ class Leg:
         self._emits = 0
         self._emitting = False
         self._misfits: dict[str, InvalidAnswer] = {}
-        self._fresh = self.record_expected(fresh)
+        # The journal of a relay has other keys, which only `RelayLeg` knows.
+        self._fresh = self.record_expected(fresh) if journal.slot is None else dict(fresh)
         journal.legs += 1
+
+    def unexpected(self) -> Mapping[str, Answer]:
+        """Return the answers to questions that were not asked. This leg then has none any more."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh
 
     def record_expected(self, fresh: Mapping[str, Answer], prefix: str = "") -> dict[str, Answer]:
         """Record the answers to questions that the journal asked; return the others (replay rule 2).
@@ -329,8 +354,8 @@ class Leg:
         # The result is recorded even if another part of the function has ended the leg by now.
         self.journal.steps[key] = recorded
         self._progressed = True
-        if self._keeper is not None:
-            await self.kept(self._keeper.keep_step(key, recorded))
+        if self.keeper is not None:
+            await self.kept(self.keeper.keep_step(key, recorded))
         self.check_running()
         return copy_json(recorded) if recorder is None else restored
 
@@ -385,10 +410,10 @@ class Leg:
         except AuthoringError as error:
             raise self.broken(error) from None
         self.journal.checkpoint = Checkpoint(self._version, kept, self._logs, self._emits)
-        if self._keeper is not None and await self.kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
+        if self.keeper is not None and await self.kept(self.keeper.keep_checkpoint(self.journal.checkpoint)):
             self.stop(Shed())
-        if self._sheds is not None:
-            self._shed(self._sheds, kept)
+        if self.sheds is not None:
+            self._shed(self.sheds, kept)
         await self.host.yield_now()
 
     def _shed(self, wanted: Callable[[], bool], kept: Json) -> None:
@@ -425,11 +450,11 @@ class Leg:
         if self._emits <= len(self.journal.segments):
             return
         self.journal.segments.append(block)
-        if self._keeper is None:
+        if self.keeper is None:
             return
         self._emitting = True
         try:
-            await self.kept(self._keeper.keep_emit(self._emits, block))
+            await self.kept(self.keeper.keep_emit(self._emits, block))
         finally:
             self._emitting = False
 
@@ -503,8 +528,8 @@ class Leg:
         self.journal.progress = done = +done  # a plain number, whatever the author counts with
         if total is not None:
             self.journal.total = total = max(total, total if self.journal.total is None else self.journal.total)
-        if self._notices is not None:
-            self._notices.progress(done, total, message)
+        if self.notices is not None:
+            self.notices.progress(done, total, message)
 
     def log(self, level: Any, data: object, logger: Any) -> None:
         """Send a log message, unless an earlier leg sent it: the n-th message of a call is sent once.
@@ -522,8 +547,8 @@ class Leg:
         if self._logs <= self.journal.logs:
             return
         self.journal.logs = self._logs
-        if self._notices is not None:
-            self._notices.log(level, message, logger)
+        if self.notices is not None:
+            self.notices.log(level, message, logger)
 
     def uuid(self, key: Any) -> uuid.UUID:
         """Return a version 4 UUID that is the same in every leg of this call."""

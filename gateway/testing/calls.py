@@ -332,6 +332,10 @@ class MemoryKeeper:
         await self._host.yield_now()
         self._rest["segments"] = [*self._rest.get("segments", [])[: number - 1], block]
 
+    async def keep_slot(self, slot: dict[str, Any]) -> None:
+        """See `gateway.engine.host.Keeper`."""
+        self._rest["slot"] = slot
+
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """See `gateway.engine.host.Keeper`."""
         self._rest["checkpoint"] = checkpoint.to_map()

@@ -21,7 +21,8 @@ from gateway.calls.task_leg import Finished, HandedBack, TaskLeg, TaskOutcome, W
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import LeaseLost, MissingCapability
-from gateway.registry.relayed import Relayed, RelayedTool, Requester, forwarded_question
+from gateway.protocol.caller import Requester
+from gateway.registry.relayed import Relayed, RelayedTool, forwarded_question
 from gateway.sealing.principal import Principal
 from tests.calls.policies import POLICY
 

@@ -49,6 +49,8 @@ class Keeper:
     async def keep_emit(self, number: int, emitted: dict[str, Any]) -> None:
         await self._keep("emit", number, emitted["text"])
 
+    async def keep_slot(self, slot: dict[str, Any]) -> None: ...
+
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
         await self._keep("checkpoint", checkpoint)
         return self.sheds

@@ -11,14 +11,8 @@ from typing import Any
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import CannotContinue, Overloaded, RpcError
-from gateway.registry.relayed import (
-    Relayed,
-    RelayedPrompt,
-    RelayedResource,
-    RelayedTool,
-    Requester,
-    forwarded_question,
-)
+from gateway.protocol.caller import Requester
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, forwarded_question
 
 SCRIPTS: dict[str, dict[str, Any]] = {}
 """The script for a prompt or a resource, by its name or URI."""

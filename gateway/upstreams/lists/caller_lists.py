@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 
 from gateway.authoring.served import Served
 from gateway.errors import InternalError, Overloaded
+from gateway.protocol.caller import Requester
 from gateway.registry.parts import Kind
-from gateway.registry.relayed import Requester
 from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 from gateway.upstreams.callers import caller_of

@@ -17,10 +17,11 @@ from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, Question
-from gateway.engine.relaying import RelayLeg, journal_key
+from gateway.engine.relaying import journal_key
 from gateway.http_client.client import HttpClient
+from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
-from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.runtime.sources import Clock
 from gateway.sealing.packing import pack, unpack
 from gateway.upstreams.config.definition import Definition
@@ -180,21 +181,27 @@ class Call:
         journal = self.journal
         leg = Leg(
             journal,
-            {},
+            answers or {},
             self.host,
             POLICY,
             supports=lambda path: supports(self.can, path),
             detaching=Detaching.DONE if self.in_task else Detaching.FORBIDDEN,
+            notices=self.notes,
+            keeper=self.keeper if self.in_task else None,
+            sheds=(lambda: False) if may_shed else None,
         )
-        keeper = self.keeper if self.in_task else None
-        relaying = RelayLeg(leg, answers or {}, notices=self.notes, keeper=keeper, may_shed=may_shed)
         try:
-            function = (on or self.served).bind_relay(self.target, dict(self.arguments), self.requester, journal)
+            begin = (on or self.served).begin
+            function = begin(self.target, dict(self.arguments), self.requester, lambda: self.requester, journal)
         except Exception as error:  # noqa: BLE001 - as the runner does
             return Failed(error)
-        outcome = await run_leg(lambda _: function(relaying), leg, limited=False)
+        outcome = await run_leg(function, leg, limited=False)
         self.rest = journal.to_map()
         return outcome
+
+    async def prepare_task(self, journal: Journal) -> None:
+        """Keep in the journal what the legs of a task need."""
+        await self.served.prepare_task(lambda: self.requester, journal)
 
     async def result(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> dict[str, Any]:
         """Run a leg, and return its result as a client gets it."""
