@@ -32,6 +32,7 @@ from gateway.errors import (
     RejectReason,
     ResourceNotFound,
 )
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester
 from gateway.protocol.param_headers import ParamHeader
 from gateway.protocol.reserved_meta import without_reserved
@@ -59,7 +60,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import Requests, UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -111,7 +112,7 @@ class UpstreamRelay:
         definition: Definition,
         client: Requests,
         credentials: Credentials,
-        telemetry: UpstreamTelemetry,
+        telemetry: UpstreamMetrics,
         *,
         turns: Turns | None = None,
         clock: Clock = time.monotonic,

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.capabilities import supports
@@ -19,6 +20,7 @@ from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import journal_key
 from gateway.http_client.client import HttpClient
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
 from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
@@ -26,7 +28,6 @@ from gateway.runtime.sources import Clock
 from gateway.sealing.packing import pack, unpack
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
-from gateway.upstreams.failures import Reason
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient
 from tests.calls.policies import POLICY
@@ -34,28 +35,19 @@ from tests.calls.policies import POLICY
 ALL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
 
-class Counting:
+class Counting(UpstreamMetrics):
     """Counts what is reported of upstreams."""
 
     def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
         self.failures: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
 
-    def request_ended(self, _upstream: str, method: str, outcome: str, seconds: float) -> None: ...
-
-    def failed(self, _upstream: str, reason: Reason) -> None:
-        self.failures[reason.value] += 1
+    def failed(self, _upstream: str, reason: str) -> None:
+        self.failures[reason] += 1
 
     def dropped(self, _upstream: str, what: str) -> None:
         self.drops[what] += 1
-
-    def listed(self, _upstream: str, *, succeeded: bool) -> None: ...
-
-    def serves(self, _upstream: str, entries: int) -> None: ...
-
-    def breaker(self, _upstream: str, *, is_open: bool) -> None: ...
-
-    def in_flight(self, _upstream: str, requests: int) -> None: ...
 
 
 class Notes:
