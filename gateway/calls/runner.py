@@ -90,10 +90,10 @@ class Conversation:
         return Continuation(dict(self.answers), None)
 
 
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One leg as a client asks for it.
 
-    Args:
+    Attributes:
         target: the name of the tool or prompt, or the URI, as the client sent it.
         post: sends notifications about the request, None if the client accepts none.
         order: the task that the call becomes if it can, None if its client does not support tasks.
@@ -102,49 +102,18 @@ class Call:
         requester: returns the part of the request that a relay may use.
     """
 
-    __slots__ = (
-        "arguments",
-        "caller",
-        "continuation",
-        "conversation",
-        "forwarded_id",
-        "order",
-        "post",
-        "request",
-        "requester",
-        "served",
-        "target",
-        "words",
-    )
-
-    def __init__(
-        self,
-        *,
-        request: McpRequest,
-        caller: Caller,
-        served: Served,
-        target: str,
-        arguments: dict[str, Any],
-        continuation: Continuation,
-        post: Post | None,
-        words: Words,
-        requester: RequesterOf,
-        order: TaskOrder | None = None,
-        conversation: Conversation | None = None,
-        forwarded_id: str = "",
-    ) -> None:
-        self.request: Final = request
-        self.caller: Final = caller
-        self.served: Final = served
-        self.target: Final = target
-        self.arguments: Final = arguments
-        self.continuation: Final = continuation
-        self.post: Final = post
-        self.words: Final = words
-        self.order: Final = order
-        self.conversation: Final = conversation
-        self.forwarded_id: Final = forwarded_id
-        self.requester: Final = requester
+    request: McpRequest
+    caller: Caller
+    served: Served
+    target: str
+    arguments: dict[str, Any]
+    continuation: Continuation
+    post: Post | None
+    words: Words
+    requester: RequesterOf
+    order: TaskOrder | None = None
+    conversation: Conversation | None = None
+    forwarded_id: str = ""
 
 
 class CallRunner:
