@@ -7,8 +7,9 @@ from typing import Any
 
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
+from gateway.protocol.caller import Requester
 from gateway.registry.parts import Part
-from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 
 
 class EchoRelay:

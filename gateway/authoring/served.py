@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import CoroutineType, FrameType
-from typing import Any, ClassVar, Final, Generic, TypeAlias
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias
 
 import msgspec
 from typing_extensions import ParamSpec, TypeVar
@@ -23,7 +23,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration
 from gateway.engine.values import refuse_coroutine
 from gateway.errors import AuthoringError
-from gateway.protocol.caller import Exchange
+from gateway.protocol.caller import Caller, Exchange, Requester, RequesterOf
 from gateway.sealing.principal import Principal
 
 _SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
@@ -39,6 +39,9 @@ R_co = TypeVar("R_co", covariant=True, default=Any)
 Q = ParamSpec("Q")
 R = TypeVar("R")
 """The same for a decorator. They have no defaults, as mypy then cannot match the decorator with its return type."""
+
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+TaskStart: TypeAlias = Literal["task", "call"]
 
 M = TypeVar("M", bound=Migration)
 Icons: TypeAlias = Iterable[Mapping[str, Any]]
@@ -56,6 +59,8 @@ class Served(Generic[P, R_co]):
         place: where the function is defined, as `file:line`.
         hides: an earlier entry of the same module that this one hides, because their functions have one name.
         upstream: the name of the other server that a relay belongs to; "" for everything of our own.
+        limited: whether the host's time limit applies to a leg. A relay keeps one of its own.
+        task: as `start` and `single_use`, an option of tools alone.
 
     Raises:
         AuthoringError: the function or an option breaks a rule of the authoring API.
@@ -64,6 +69,10 @@ class Served(Generic[P, R_co]):
     KIND: ClassVar[str]
 
     upstream: str = ""
+    limited: ClassVar[bool] = True
+    task: TaskSupport = "forbidden"
+    start: TaskStart = "task"
+    single_use: bool = False
 
     def __init__(
         self,
@@ -120,6 +129,11 @@ class Served(Generic[P, R_co]):
         """The name in metrics and traces."""
         return self.name
 
+    @property
+    def starts_as_task(self) -> bool:
+        """Whether a call is a task from the start, if the client supports tasks."""
+        return self.task != "forbidden" and self.start == "task"
+
     def __str__(self) -> str:
         return f"the {self.KIND} {self.name!r}"
 
@@ -169,6 +183,23 @@ class Served(Generic[P, R_co]):
         finally:
             del _READING[thread]
         return functools.partial(self._run, keywords, principal, exchange)
+
+    def begin(
+        self, _target: str, arguments: dict[str, Any], caller: Caller | Requester, _: RequesterOf, journal: Journal, /
+    ) -> LegFunction:
+        """Return what runs a leg of a client's call. A relay also uses the name or URI that the client sent.
+
+        Raises:
+            Exception: the outcome of the leg. An argument's type may have a validator by the author.
+        """
+        return self.bind(arguments, caller.principal, journal, caller.exchange)
+
+    async def prepare_task(self, _requester: RequesterOf, _journal: Journal, /) -> None:
+        """Keep in the journal what the legs of a task need, because no request carries them.
+
+        Raises:
+            Exception: the call cannot become a task.
+        """
 
     async def _run(
         self, keywords: dict[str, Any], principal: Principal | None, exchange: Exchange | None, leg: Leg

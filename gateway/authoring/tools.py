@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args, overload
+from typing import Any, Final, get_args, overload
 
 from gateway.authoring.arguments import Arguments, SchemaArguments
 from gateway.authoring.content import ToolResult, tool_result
 from gateway.authoring.listings import tool_annotations
 from gateway.authoring.mistakes import refuse_unknown_options
 from gateway.authoring.outputs import output_of
-from gateway.authoring.served import Icons, P, Q, R, R_co, Served
+from gateway.authoring.served import Icons, P, Q, R, R_co, Served, TaskStart, TaskSupport
 from gateway.authoring.types.codecs import return_annotation
 from gateway.errors import AuthoringError
 from gateway.json_schema.validation import SchemaValidator
 from gateway.protocol.param_headers import InvalidParamHeader, compile_param_headers
-
-TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
-TaskStart: TypeAlias = Literal["task", "call"]
 
 DEFAULT_ATTEMPTS: Final = 3
 
@@ -95,11 +92,6 @@ class Tool(Served[P, R_co]):
     def has_portable_name(self) -> bool:
         """Whether clients accept the name that pass it unchanged to the API of Claude or OpenAI."""
         return _PORTABLE_NAME.fullmatch(self.name) is not None
-
-    @property
-    def starts_as_task(self) -> bool:
-        """Whether a call is a task from the start, if the client supports tasks."""
-        return self.task != "forbidden" and self.start == "task"
 
     def _check_task_options(self) -> None:
         self._check_choice("task", self.task, get_args(TaskSupport))

@@ -12,6 +12,7 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
 from gateway.engine.outcomes import LegTimedOut
+from gateway.engine.policy import LegPolicy
 from gateway.errors import (
     AskError,
     CannotContinue,
@@ -33,14 +34,11 @@ REFERENCE_BYTES: Final = 6
 
 
 class Failures:
-    """Turns failures into results and errors.
+    """Turns failures into results and errors."""
 
-    `shows_errors` says whether callers learn what went wrong in the author's code, and where. Only for development.
-    """
-
-    def __init__(self, random_bytes: RandomBytes, *, shows_errors: bool) -> None:
+    def __init__(self, random_bytes: RandomBytes, policy: LegPolicy) -> None:
         self._random_bytes = random_bytes
-        self._shows_errors = shows_errors
+        self._policy = policy
 
     def result(self, served: Served, error: Exception, journal: Journal) -> dict[str, Any]:
         """Return the result of a failed tool: the blocks it had emitted, then what went wrong.
@@ -76,7 +74,7 @@ class Failures:
         if isinstance(error, LegTimedOut):
             log.warning("tool timed out", extra={**fields, "limit_seconds": error.seconds})
             return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
-        if not self._shows_errors:
+        if not self._policy.shows_errors:
             log.error("tool failed", extra=fields, exc_info=error)
             return f"{name} failed (reference {reference})"
         where = place_of_error(error, served.place)

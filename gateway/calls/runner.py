@@ -15,17 +15,16 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
-from gateway.calls.policy import LegPolicy
 from gateway.calls.ports import LegTrace, Shedding, Tracing
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Detaching, Leg
+from gateway.engine.leg import Away, Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
-from gateway.engine.relaying import RelayLeg
 from gateway.engine.values import exceeds
 from gateway.ensured import ensured, ensured_type
 from gateway.errors import (
@@ -41,11 +40,10 @@ from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.observability.metrics import Telemetry
 from gateway.protocol import notifications
-from gateway.protocol.caller import Caller
+from gateway.protocol.caller import Caller, RequesterOf
 from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
-from gateway.registry.relayed import Relayed, Requester
 from gateway.runtime.turns import Turns
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
@@ -92,65 +90,34 @@ class Conversation:
         return Continuation(dict(self.answers), None)
 
 
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One leg as a client asks for it.
 
-    Args:
+    Attributes:
         target: the name of the tool or prompt, or the URI, as the client sent it.
         post: sends notifications about the request, None if the client accepts none.
         order: the task that the call becomes if it can, None if its client does not support tasks.
         conversation: holds the journal if the client does not carry it; None if it does.
         forwarded_id: see `gateway.wires.ports.Client.forwarded_id`.
-        requester: the part of the request that a relay may use; None if `served` is not a relay.
+        requester: returns the part of the request that a relay may use.
     """
 
-    __slots__ = (
-        "arguments",
-        "caller",
-        "continuation",
-        "conversation",
-        "forwarded_id",
-        "order",
-        "post",
-        "request",
-        "requester",
-        "served",
-        "target",
-        "words",
-    )
-
-    def __init__(
-        self,
-        *,
-        request: McpRequest,
-        caller: Caller,
-        served: Served,
-        target: str,
-        arguments: dict[str, Any],
-        continuation: Continuation,
-        post: Post | None,
-        words: Words,
-        order: TaskOrder | None = None,
-        conversation: Conversation | None = None,
-        forwarded_id: str = "",
-        requester: Requester | None = None,
-    ) -> None:
-        self.request: Final = request
-        self.caller: Final = caller
-        self.served: Final = served
-        self.target: Final = target
-        self.arguments: Final = arguments
-        self.continuation: Final = continuation
-        self.post: Final = post
-        self.words: Final = words
-        self.order: Final = order
-        self.conversation: Final = conversation
-        self.forwarded_id: Final = forwarded_id
-        self.requester: Final = requester
+    request: McpRequest
+    caller: Caller
+    served: Served
+    target: str
+    arguments: dict[str, Any]
+    continuation: Continuation
+    post: Post | None
+    words: Words
+    requester: RequesterOf
+    order: TaskOrder | None = None
+    conversation: Conversation | None = None
+    forwarded_id: str = ""
 
 
 class CallRunner:
-    """Runs legs of ephemeral calls; holds nothing between two of them. A `LegRun` uses its attributes.
+    """Runs legs of ephemeral calls; holds nothing between two of them. A `RunningCall` uses its attributes.
 
     `tasks` is None without a task store. `shedding` decides at checkpoints whether a leg should end so another replica
     can continue.
@@ -173,7 +140,7 @@ class CallRunner:
         self.carrier: Final = carrier
         self.host: Final = host
         self._telemetry = telemetry
-        self.failures: Final = Failures(keys.random_bytes, shows_errors=policy.shows_errors)
+        self.failures: Final = Failures(keys.random_bytes, policy)
         self.tasks: Final = tasks
         self._audit = audit
         self.policy: Final = policy
@@ -193,11 +160,11 @@ class CallRunner:
             self._audit.require()
         began = time.perf_counter()
         outcome = "failed"
-        leg: LegRun | None = None
+        leg: RunningCall | None = None
         trace: LegTrace | None = None
         self._telemetry.leg_started()
         try:
-            leg = LegRun(self, call)
+            leg = RunningCall(self, call)
             FLOW.set(leg.journal.flow_id)
             if self._tracing is not None:
                 trace = self._tracing.leg(leg.journal, call.served.label, nested=call.conversation is not None)
@@ -215,7 +182,7 @@ class CallRunner:
                 trace.end(outcome, "" if leg is None else leg.task_id)
             FLOW.set("")
 
-    def _note(self, leg: LegRun, outcome: str, seconds: float) -> None:
+    def _note(self, leg: RunningCall, outcome: str, seconds: float) -> None:
         """Count a call that has ended, and write the leg's line to the audit log."""
         call, journal = leg.call, leg.journal
         legs, method = journal.legs, call.request.method
@@ -234,7 +201,7 @@ class CallRunner:
         )
 
 
-class LegRun:
+class RunningCall:
     """One leg of a call: open the journal, run the function, and return what the client should get.
 
     Attributes:
@@ -244,7 +211,7 @@ class LegRun:
         InvalidRequestState: the client's state was rejected.
     """
 
-    __slots__ = ("_bound", "_detaching", "_relaying", "_runner", "_sealer", "away_seconds", "call", "journal", "task")
+    __slots__ = ("_away", "_bound", "_detaching", "_runner", "_sealer", "away_seconds", "call", "journal", "task")
 
     def __init__(self, runner: CallRunner, call: Call) -> None:
         self.call: Final = call
@@ -254,7 +221,7 @@ class LegRun:
         # The keys may be replaced while the leg runs; it seals with those it started with.
         self._sealer: Final = runner.keys.current
         self._bound: bytes | None = None
-        self._relaying: RelayLeg | None = None
+        self._away: Away | None = None
         self._detaching: Final = self._what_detach_does()
         self.journal: Final = self._open()
 
@@ -264,8 +231,7 @@ class LegRun:
         return "" if self.task is None else self.task.task_id
 
     def _what_detach_does(self) -> Detaching:
-        served = self.call.served
-        if not isinstance(served, Tool) or served.task == "forbidden":
+        if self.call.served.task == "forbidden":
             return Detaching.FORBIDDEN
         return Detaching.IMPOSSIBLE if self.call.order is None or self._runner.tasks is None else Detaching.POSSIBLE
 
@@ -311,9 +277,9 @@ class LegRun:
 
     def _arguments(self) -> dict[str, Any]:
         """Return the arguments of the call, also if a relay has emptied them."""
-        if self._relaying is not None and self._relaying.restore_arguments is not None:
-            self._relaying.restore_arguments()
-            self._relaying.restore_arguments = None
+        if self._away is not None and self._away.restore_arguments is not None:
+            self._away.restore_arguments()
+            self._away.restore_arguments = None
         return self.call.arguments
 
     def run(self) -> Coroutine[Any, Any, Reported]:
@@ -326,13 +292,13 @@ class LegRun:
         answers = continuation.input_responses
         if len(answers) > self._runner.policy.max_answers:
             raise TooManyAnswers(self._runner.policy.max_answers)
-        if not isinstance(served, Tool) or not served.single_use or self.call.conversation is not None:
+        if not served.single_use or self.call.conversation is not None:
             return self._run(answers)
         if continuation.request_state is None:  # answers without a state could be sent any number of times
             return self._run({})
-        return self._run_once(served)
+        return self._run_once()
 
-    async def _run_once(self, tool: Tool) -> Reported:
+    async def _run_once(self) -> Reported:
         tasks = ensured(self._runner.tasks, "without a store, single-use tools are not served")
         call, carrier = self.call, self._runner.carrier
         state, answers = call.continuation.request_state, call.continuation.input_responses
@@ -341,7 +307,7 @@ class LegRun:
                 self.journal,
                 call.caller.principal,
                 arguments_digest({"state": state, "answers": answers, "capabilities": call.request.capabilities}),
-                carrier.lifetime_ms(tool.state_ttl_seconds),
+                carrier.lifetime_ms(call.served.state_ttl_seconds),
                 lambda: self._run(answers),
             )
         except AlreadyUsed:
@@ -353,77 +319,54 @@ class LegRun:
         # A client that is asked on the stream of this leg cannot continue on another replica.
         if shedding is not None and self.call.conversation is None:
             sheds = partial(shedding.wants_shed, time.monotonic())
-        outcome = await self._outcome(answers, sheds, first=True)
+        outcome = await self._outcome(answers, sheds)
         if isinstance(outcome, Shed):
             try:
                 return msgspec.Raw(encode(self.call.words.shed(self._seal()))), "shed"
             except CannotContinue:
                 pass  # no other replica can continue, so the leg resumes here from its checkpoint
-            outcome = await self._outcome({}, None, first=False)
+            outcome = await self._outcome({}, None)
         return await self._report(outcome)
 
-    async def _outcome(self, answers: Mapping[str, Any], sheds: Callable[[], bool] | None, *, first: bool) -> Outcome:
-        """Run the function from the top. `first` is false if this request has run it already."""
-        call, runner = self.call, self._runner
-        if call.requester is not None:
-            return await self._relay(call.requester, answers, may_shed=first and call.conversation is None)
-        served, request = call.served, call.request
+    async def _outcome(self, answers: Mapping[str, Any], sheds: Callable[[], bool] | None) -> Outcome:
+        """Run the function from the top."""
+        call, runner, served = self.call, self._runner, self.call.served
         leg = Leg(
             self.journal,
             call.words.read_answers(answers) if answers else {},
             runner.host,
-            supports=partial(supports, request.capabilities),
+            runner.policy,
+            supports=partial(supports, call.request.capabilities),
             version=served.version,
             migrations=served.migrations,
-            declared=served.asks if runner.policy.strict_asks else None,
-            notices=_notices(request, call.post),
+            declared=served.asks,
+            notices=_notices(call.request, call.post),
             detaching=self._detaching,
             sheds=sheds,
             stepping=runner.stepping,
-            max_value_bytes=runner.policy.max_result_bytes,
         )
         try:
-            function = served.bind(call.arguments, call.caller.principal, self.journal, call.caller.exchange)
-        except Exception as error:  # noqa: BLE001 - an argument's type may have a validator by the author
-            return Failed(error)
-        return Detached() if self._starts_as_task() else await run_leg(function, leg)
-
-    async def _relay(self, requester: Requester, answers: Mapping[str, Any], *, may_shed: bool) -> Outcome:
-        """Run a leg of a relay, which keeps a time limit of its own."""
-        call, request = self.call, self.call.request
-        served = ensured_type(call.served, Relayed)  # only relays have a requester
-        notices = _notices(request, call.post)
-        leg = Leg(
-            self.journal,
-            {},
-            self._runner.host,
-            supports=partial(supports, request.capabilities),
-            notices=notices,
-            detaching=self._detaching,
-        )
-        fresh = call.words.read_answers(answers) if answers else {}
-        self._relaying = relaying = RelayLeg(leg, fresh, notices=notices, may_shed=may_shed)
-        try:
-            function = served.bind_relay(call.target, call.arguments, requester, self.journal)
+            function = served.begin(call.target, call.arguments, call.caller, call.requester, self.journal)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the call
             return Failed(error)
-        if self._starts_as_task():
+        if self._detaching is Detaching.POSSIBLE and self._starts_as_task():
             return Detached()
         try:
-            outcome = await run_leg(lambda _: function(relaying), leg, limited=False)
+            outcome = await run_leg(function, leg, limited=served.limited)
         finally:
-            self.away_seconds += relaying.away_seconds
-        if not isinstance(outcome, (Completed, Failed)):
-            if relaying.aside_bytes > QUICK_BYTES:  # it may take long to decode them
-                await self._runner.turns.begin(None, call.caller.principal)
-            self._binding()  # the next leg may run within this request
+            self._away = leg.away
+            if leg.away is not None:
+                self.away_seconds += leg.away.seconds
+        if leg.away is not None and not isinstance(outcome, (Completed, Failed)):
+            if leg.away.aside_bytes > QUICK_BYTES:  # it may take long to decode them
+                await runner.turns.begin(None, call.caller.principal)
+            self._arguments()  # the next leg may run within this request
+            self._binding()
         return outcome
 
     def _starts_as_task(self) -> bool:
-        order, served = self.call.order, self.call.served
-        if self._detaching is not Detaching.POSSIBLE or order is None or not isinstance(served, Tool):
-            return False
-        return order.at_once or served.starts_as_task
+        call = self.call
+        return call.served.starts_as_task or (call.order is not None and call.order.at_once)
 
     async def _report(self, outcome: Outcome) -> Reported:
         call = self.call
@@ -491,8 +434,8 @@ class LegRun:
         call, why = self.call, "`_what_detach_does` has checked it"
         tasks, order = ensured(self._runner.tasks, why), ensured(call.order, why)
         served = ensured_type(call.served, Tool)
-        if call.requester is not None and result is None:
-            await ensured_type(served, Relayed).prepare_task(call.requester, self.journal)
+        if result is None:
+            await served.prepare_task(call.requester, self.journal)
         self.task = await tasks.create(
             served,
             order,

@@ -5,26 +5,26 @@ A worker claims the task and stores the outcome; this module runs the leg. It kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
-from gateway.calls.policy import LegPolicy
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
-from gateway.engine.host import Host, Keeper, Notices, SlotKeeper
+from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Question
-from gateway.engine.relaying import RelayLeg, journal_key
+from gateway.engine.relaying import journal_key
 from gateway.ensured import ensured_type
 from gateway.errors import InternalError, RpcError
+from gateway.protocol.caller import Requester
 from gateway.protocol.strict_json import encode
-from gateway.registry.relayed import Relayed, Requester
 from gateway.sealing.principal import Principal
 from gateway.tasks.ports import TaskQuestion
 
@@ -77,7 +77,7 @@ TaskOutcome: TypeAlias = Finished | Waiting | HandedBack
 async def run_task_leg(
     task: TaskLeg,
     *,
-    keeper: SlotKeeper,
+    keeper: Keeper,
     host: Host,
     failures: Failures,
     policy: LegPolicy,
@@ -98,19 +98,17 @@ async def run_task_leg(
         journal,
         {},
         host,
+        policy,
         supports=partial(supports, task.capabilities),
         version=task.tool.version,
         migrations=task.tool.migrations,
-        declared=task.tool.asks if policy.strict_asks else None,
+        declared=task.tool.asks,
         notices=notices,
         keeper=keeper,
         detaching=Detaching.DONE,
         stepping=stepping,
     )
-    if isinstance(task.tool, Relayed):
-        outcome = await _relayed(task, task.tool, leg, RelayLeg(leg, {}, notices=notices, keeper=keeper))
-    else:
-        outcome = await _outcome(task, leg)
+    outcome = await run_leg(partial(_run, task), leg, limited=task.tool.limited)
     return _report(task.tool, outcome, journal, failures)
 
 
@@ -130,12 +128,8 @@ async def _keep_first_segments(journal: Journal, stored: Sequence[Mapping[str, A
     journal.segments[: len(stored)] = [dict(block) for block in stored]
 
 
-async def _outcome(task: TaskLeg, leg: Leg) -> Outcome:
+def _run(task: TaskLeg, leg: Leg) -> Coroutine[Any, Any, Any]:
     # Within the leg, because an argument's type may have a validator by the author, which may raise anything.
-    return await run_leg(lambda it: task.tool.bind(task.arguments, task.principal, it.journal)(it), leg)
-
-
-async def _relayed(task: TaskLeg, served: Relayed, leg: Leg, relaying: RelayLeg) -> Outcome:
     requester = Requester(
         principal=task.principal,
         capabilities=task.capabilities,
@@ -143,11 +137,8 @@ async def _relayed(task: TaskLeg, served: Relayed, leg: Leg, relaying: RelayLeg)
         in_task=True,
         task_id=task.task_id,
     )
-    return await run_leg(
-        lambda it: served.bind_relay(served.name, dict(task.arguments), requester, it.journal)(relaying),
-        leg,
-        limited=False,
-    )
+    begin = task.tool.begin
+    return begin(task.tool.name, dict(task.arguments), requester, lambda: requester, leg.journal)(leg)
 
 
 def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) -> TaskOutcome:

@@ -44,10 +44,6 @@ class Keeper(Protocol):
         """
         ...
 
-
-class SlotKeeper(Keeper, Protocol):
-    """A keeper that also stores what relays learn."""
-
     async def keep_slot(self, slot: dict[str, Any]) -> None:
         """Store where a relay stands; it is durable when this returns."""
         ...

@@ -14,10 +14,13 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
+import msgspec
+
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
 from gateway.engine.values import (
     MAX_VALUE_BYTES,
@@ -91,6 +94,21 @@ class LegStopped(BaseException):
     """
 
 
+class Away(msgspec.Struct):
+    """The part of a leg in which another server worked.
+
+    Attributes:
+        seconds: how long it worked.
+        restore_arguments: set once the relay has emptied the arguments, because it needs them only as JSON; fills them
+            again.
+        aside_bytes: how large their JSON is.
+    """
+
+    seconds: float = 0.0
+    restore_arguments: Callable[[], None] | None = None
+    aside_bytes: int = 0
+
+
 class Leg:
     """The knowledge of one run of the author's function.
 
@@ -99,23 +117,25 @@ class Leg:
     Args:
         journal: what the call has learned so far; this leg adds to it in place.
         fresh: the answers that came with this leg's request, by wire key.
+        policy: what the operator decides. Every leg keeps to it, wherever it runs.
         supports: returns whether the client declared a capability path, e.g. `("elicitation", "form")`.
         migrations: version → (next version, function) for checkpoints of older versions.
-        declared: key → digest of the only questions that may be asked, None if that is not checked.
+        declared: key → digest of the questions that the author declares; None if none are declared.
         notices: receives progress and log messages, None if the client did not ask for any.
         keeper: stores what is learned while the leg runs, in a task; None if only the journal carries it.
         sheds: returns at a checkpoint whether another process should continue the call; None if none could.
-        max_value_bytes: how large a log or progress message or an emitted block may be, as JSON.
 
     Attributes:
         caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
         reached: the keys of the questions and steps that the function has come to, in order.
+        away: set once a relay runs the leg.
         forgotten: the first call of the context that the function never awaited, for people, or None.
     """
 
     outcome: Outcome | None = None
     given_up: bool = False
     caller: Hashable = None
+    away: Away | None = None
     forgotten: str | None = None
 
     def __init__(
@@ -123,6 +143,7 @@ class Leg:
         journal: Journal,
         fresh: Mapping[str, Answer],
         host: Host,
+        policy: LegPolicy,
         *,
         supports: Callable[[tuple[str, ...]], bool],
         version: int = 1,
@@ -133,40 +154,48 @@ class Leg:
         detaching: Detaching = Detaching.FORBIDDEN,
         sheds: Callable[[], bool] | None = None,
         stepping: Stepping | None = None,
-        max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
         self.journal = journal
         self.host = host
+        self.policy = policy
         self.supports = supports
         self.reached: dict[str, None] = {}
         self._ignored_stops = 0
         self._version = version
         self._migrations = migrations or {}
-        self._declared = declared
-        self._notices = notices
-        self._keeper = keeper
+        self._declared = declared if policy.strict_asks else None
+        self.notices = notices
+        self.keeper = keeper
         self._detaching = detaching
-        self._sheds = sheds
+        self.sheds = sheds
         self._stepping = stepping
-        self._max_value_bytes = max_value_bytes
         self._found = journal.checkpoint
         self._progressed = False
         self._logs = 0
         self._emits = 0
         self._emitting = False
         self._misfits: dict[str, InvalidAnswer] = {}
-        self._fresh = self._record_expected(fresh)
+        # The journal of a relay has other keys, which only `RelayLeg` knows.
+        self._fresh = self.record_expected(fresh) if journal.slot is None else dict(fresh)
         journal.legs += 1
 
-    def _record_expected(self, fresh: Mapping[str, Answer]) -> dict[str, Answer]:
-        """Record the answers to questions that the journal asked; return the others (replay rule 2)."""
+    def unexpected(self) -> Mapping[str, Answer]:
+        """Return the answers to questions that were not asked. This leg then has none any more."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def record_expected(self, fresh: Mapping[str, Answer], prefix: str = "") -> dict[str, Answer]:
+        """Record the answers to questions that the journal asked; return the others (replay rule 2).
+
+        `prefix` begins the keys under which the journal records them.
+        """
         unexpected: dict[str, Answer] = {}
         for key, answer in fresh.items():
-            digest = self.journal.pending.get(key)
+            digest = self.journal.pending.get(prefix + key)
             if digest is None:
                 unexpected[key] = answer
             else:
-                self.journal.record(key, digest, answer)
+                self.journal.record(prefix + key, digest, answer)
                 self._progressed = True
         return unexpected
 
@@ -192,14 +221,18 @@ class Leg:
             await self._stop_again()
         for key, question in questions.items():
             self._claim_question(key, question)
+        return self.answered(questions)
+
+    def answered(self, questions: Mapping[str, Question], prefix: str = "") -> dict[str, Any]:
+        """Return each question's value, or end the leg to ask those that have none, under the journal's `prefix`."""
         values: dict[str, Any] = {}
         missing: dict[str, Question] = {}
         for key, question in questions.items():
-            value = values[key] = self._value(key, question, _NO_ANSWER)
+            value = values[key] = self._value(prefix + key, question, _NO_ANSWER)
             if value is _NO_ANSWER:
                 missing[key] = question
         if missing:
-            raise self._asking(missing)
+            raise self._asking(missing, prefix)
         return values
 
     def _claim_question(self, key: Any, question: Question) -> None:
@@ -238,7 +271,7 @@ class Leg:
         paths = [path for question in questions for path in question.capabilities if not self.supports(path)]
         return MissingCapability(*paths) if paths else None
 
-    def _asking(self, missing: dict[str, Question]) -> LegStopped:
+    def _asking(self, missing: dict[str, Question], prefix: str = "") -> LegStopped:
         """Return the signal that ends the leg: it asks for input, or fails if it must not or cannot ask."""
         flow_id, step = _STEP.get()
         if flow_id == self.journal.flow_id:
@@ -248,12 +281,13 @@ class Leg:
             return self._stopping(Failed(lacking))
         pending = self.journal.pending
         for key, question in missing.items():
-            if len(self.journal.answers.get(key, {})) >= MAX_FORMS:  # all of them are answers to other forms
+            if len(self.journal.answers.get(prefix + key, {})) >= MAX_FORMS:  # all of them are answers to other forms
                 return self._stopping(Failed(_never_same(key)))
-            pending[key] = question.digest
-        for key, misfit in self._misfits.items():
+            pending[prefix + key] = question.digest
+        for recorded_as, misfit in self._misfits.items():
+            key = recorded_as.removeprefix(prefix)
             if key in missing:
-                if self.journal.refused[key] >= MAX_ASKED:
+                if self.journal.refused[recorded_as] >= MAX_ASKED:
                     return self._stopping(Failed(_never_fit(key, misfit.unquoted)))
                 missing[key] = explained(missing[key], str(misfit))
         self.journal.input_rounds += 1
@@ -320,8 +354,8 @@ class Leg:
         # The result is recorded even if another part of the function has ended the leg by now.
         self.journal.steps[key] = recorded
         self._progressed = True
-        if self._keeper is not None:
-            await self.kept(self._keeper.keep_step(key, recorded))
+        if self.keeper is not None:
+            await self.kept(self.keeper.keep_step(key, recorded))
         self.check_running()
         return copy_json(recorded) if recorder is None else restored
 
@@ -376,10 +410,10 @@ class Leg:
         except AuthoringError as error:
             raise self.broken(error) from None
         self.journal.checkpoint = Checkpoint(self._version, kept, self._logs, self._emits)
-        if self._keeper is not None and await self.kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
+        if self.keeper is not None and await self.kept(self.keeper.keep_checkpoint(self.journal.checkpoint)):
             self.stop(Shed())
-        if self._sheds is not None:
-            self._shed(self._sheds, kept)
+        if self.sheds is not None:
+            self._shed(self.sheds, kept)
         await self.host.yield_now()
 
     def _shed(self, wanted: Callable[[], bool], kept: Json) -> None:
@@ -399,7 +433,7 @@ class Leg:
 
     def refuse_large(self, value: object, what: str) -> None:
         """Raise `ResultTooLarge`, before converting a value, if it has more JSON than the leg may send at a time."""
-        refuse_large(value, what, self._max_value_bytes)
+        refuse_large(value, what, MAX_VALUE_BYTES if self.in_task else self.policy.max_result_bytes)
 
     async def emit(self, block: dict[str, Any]) -> None:
         """Add a content block to the result now; the n-th block of a call is emitted once (replay rule 6).
@@ -416,11 +450,11 @@ class Leg:
         if self._emits <= len(self.journal.segments):
             return
         self.journal.segments.append(block)
-        if self._keeper is None:
+        if self.keeper is None:
             return
         self._emitting = True
         try:
-            await self.kept(self._keeper.keep_emit(self._emits, block))
+            await self.kept(self.keeper.keep_emit(self._emits, block))
         finally:
             self._emitting = False
 
@@ -494,8 +528,8 @@ class Leg:
         self.journal.progress = done = +done  # a plain number, whatever the author counts with
         if total is not None:
             self.journal.total = total = max(total, total if self.journal.total is None else self.journal.total)
-        if self._notices is not None:
-            self._notices.progress(done, total, message)
+        if self.notices is not None:
+            self.notices.progress(done, total, message)
 
     def log(self, level: Any, data: object, logger: Any) -> None:
         """Send a log message, unless an earlier leg sent it: the n-th message of a call is sent once.
@@ -513,8 +547,8 @@ class Leg:
         if self._logs <= self.journal.logs:
             return
         self.journal.logs = self._logs
-        if self._notices is not None:
-            self._notices.log(level, message, logger)
+        if self.notices is not None:
+            self.notices.log(level, message, logger)
 
     def uuid(self, key: Any) -> uuid.UUID:
         """Return a version 4 UUID that is the same in every leg of this call."""

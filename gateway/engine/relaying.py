@@ -10,13 +10,11 @@ import math
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from gateway.engine.host import Notices, SlotKeeper
 from gateway.engine.journal import Journal
 from gateway.engine.keys import check_key
-from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Leg
-from gateway.engine.outcomes import Failed, InputRequired, Shed
-from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
-from gateway.errors import CannotContinue
+from gateway.engine.leg import MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Away, Leg
+from gateway.engine.outcomes import Shed
+from gateway.engine.questions import Answer, Question
 
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 """RFC 5424 section 6.2.1."""
@@ -31,49 +29,21 @@ def journal_key(journal: Journal, key: str) -> str:
 
 
 class RelayLeg:
-    """The leg of a relay.
-
-    Args:
-        fresh: the answers that came with this leg's request, by wire key. Once the other server has asked, those to
-            questions that were not asked do not count.
-        keeper: stores the slot while the leg runs, in a task; None if only the journal carries it.
-        may_shed: whether the client can send the call to another replica.
+    """A leg as a relay sees it. Once the other server has asked, answers to questions that were not asked do not count.
 
     Attributes:
         early: the answers that came with the first request of a call, before anything was asked. Only the other server
             can say whether it wants them.
-        away_seconds: how long the other server has worked in this leg. The relay counts it.
-        restore_arguments: set once the relay has emptied the arguments, because it needs them only as JSON; fills them
-            again.
-        aside_bytes: how large their JSON is.
+        away: the time that the relay has waited for the other server, and what it has put aside meanwhile.
     """
 
-    def __init__(
-        self,
-        leg: Leg,
-        fresh: Mapping[str, Answer],
-        *,
-        notices: Notices | None = None,
-        keeper: SlotKeeper | None = None,
-        may_shed: bool = False,
-    ) -> None:
+    def __init__(self, leg: Leg) -> None:
         self.journal: Final = leg.journal
         self._leg = leg
-        self._notices = notices
-        self._keeper = keeper
-        self._may_shed = may_shed
+        leg.away = self.away = Away()
+        fresh = leg.unexpected()
         self.early: Final = fresh if leg.journal.slot is None else {}
-        self.away_seconds = 0.0
-        self.restore_arguments: Callable[[], None] | None = None
-        self.aside_bytes = 0
-        self._record(fresh)
-
-    def _record(self, fresh: Mapping[str, Answer]) -> None:
-        for wire_key, answer in fresh.items():
-            key = journal_key(self.journal, wire_key)
-            digest = self.journal.pending.get(key)
-            if digest is not None:
-                self.journal.record(key, digest, answer)
+        leg.record_expected(fresh, journal_key(self.journal, ""))
 
     @property
     def slot(self) -> dict[str, Any] | None:
@@ -97,8 +67,8 @@ class RelayLeg:
         """
         self._leg.check_running()
         self.journal.slot = slot
-        if self._keeper is not None:
-            await self._leg.kept(self._keeper.keep_slot(slot))
+        if self._leg.keeper is not None:
+            await self._leg.kept(self._leg.keeper.keep_slot(slot))
             self._leg.check_running()
 
     def forget_round(self, number: int) -> None:
@@ -117,50 +87,9 @@ class RelayLeg:
             AuthoringError: a key cannot be a wire key.
         """
         self._leg.check_running()
-        answers: dict[str, Answer] = {}
-        missing: dict[str, Question] = {}
-        misfits: dict[str, InvalidAnswer] = {}
-        for key, question in questions.items():
+        for key in questions:
             check_key(key)
-            answer = self._answer(key, question, misfits)
-            if answer is None:
-                missing[key] = question
-            else:
-                answers[key] = answer
-        if missing:
-            self._ask(missing, misfits)
-        return answers
-
-    def _answer(self, key: str, question: Question, misfits: dict[str, InvalidAnswer]) -> Answer | None:
-        """Return the recorded answer if it fits; note why, if it does not."""
-        journal, recorded_as = self.journal, journal_key(self.journal, key)
-        recorded = journal.answers.get(recorded_as, {}).get(question.digest)
-        if recorded is None:
-            return None
-        try:
-            answer: Answer = question.read(recorded)
-        except InvalidAnswer as invalid:
-            journal.forget(recorded_as, question.digest)
-            journal.refused[recorded_as] = journal.refused.get(recorded_as, 0) + 1
-            misfits[key] = invalid
-            return None
-        return answer
-
-    def _ask(self, missing: dict[str, Question], misfits: Mapping[str, InvalidAnswer]) -> None:
-        """End the leg: it asks, or fails if the client cannot be asked or has answered wrongly too often."""
-        lacking = self._leg.lacking(missing.values())
-        if lacking is not None:
-            self._leg.stop(Failed(lacking))
-        for key, misfit in misfits.items():
-            if self.journal.refused[journal_key(self.journal, key)] >= MAX_ASKED:
-                reason = f"The client's answers to {key!r} do not match what was asked. {misfit.unquoted}".rstrip()
-                self._leg.stop(Failed(CannotContinue(reason)))
-        for key, question in missing.items():
-            self.journal.pending[journal_key(self.journal, key)] = question.digest
-            if key in misfits:
-                missing[key] = explained(question, str(misfits[key]))
-        self.journal.input_rounds += 1
-        self._leg.stop(InputRequired(missing))
+        return self._leg.answered(questions, journal_key(self.journal, ""))
 
     def shed_bare(self) -> Literal[False]:
         """End the leg without a question, so the client sends the call again, perhaps to another replica.
@@ -169,7 +98,7 @@ class RelayLeg:
         """
         self._leg.check_running()
         journal = self.journal
-        if self._may_shed and journal.sheds < MAX_SHEDS and journal.input_rounds <= MAX_ROUNDS_BEFORE_SHED:
+        if self._leg.sheds is not None and journal.sheds < MAX_SHEDS and journal.input_rounds <= MAX_ROUNDS_BEFORE_SHED:
             journal.sheds += 1
             self._leg.stop(Shed())
         return False
@@ -179,17 +108,18 @@ class RelayLeg:
 
         The other server does not repeat itself in the next leg, so every message is a new one.
         """
-        if self._notices is None or self._leg.outcome is not None:
+        notices = self._leg.notices
+        if notices is None or self._leg.outcome is not None:
             return False
         self.journal.logs += 1
         known = level if isinstance(level, str) and level in LOG_LEVELS else "info"
-        self._notices.log(known, data, logger if isinstance(logger, str) else None)
+        notices.log(known, data, logger if isinstance(logger, str) else None)
         return True
 
     def relay_progress(self, done: Any, total: Any = None, message: Any = None) -> bool:
         """Pass on progress, and return whether it was passed on: it must be a finite number above the last one."""
-        journal = self.journal
-        if self._notices is None or self._leg.outcome is not None or not _is_finite(done):
+        journal, notices = self.journal, self._leg.notices
+        if notices is None or self._leg.outcome is not None or not _is_finite(done):
             return False
         if journal.progress is not None and done <= journal.progress:
             return False
@@ -200,7 +130,7 @@ class RelayLeg:
             total = max(total, journal.total)
         if total is not None:
             journal.total = total
-        self._notices.progress(done, total, message if isinstance(message, str) else None)
+        notices.progress(done, total, message if isinstance(message, str) else None)
         return True
 
 

@@ -19,12 +19,12 @@ from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_creation import TaskCalls, TaskLimits
+from gateway.engine.policy import LegPolicy
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import Telemetry
 from gateway.process.preflight import load_tools
 from gateway.process.services import (
     OpenAuditLog,
-    leg_policy,
     make_audit_log,
     make_key_holder,
     make_task_store,
@@ -132,7 +132,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         host=host,
         telemetry=telemetry,
         audit=audit.log,
-        policy=leg_policy(settings),
+        policy=LegPolicy.of(settings),
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
         shedding=load,
         tracing=tracing,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.calls.policy import LegPolicy
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
@@ -40,16 +39,6 @@ def make_key_holder(settings: Settings) -> KeyHolder:
     """Return a holder for the seal keys in the settings; raise `ConfigurationError` if a key is wrong."""
     ring = KeyRing.parse(ensured(settings.seal_keys, WHY_SET).get_secret_value())
     return KeyHolder(ring, ensured(settings.audience, WHY_SET), clock=time.time, random_bytes=os.urandom)
-
-
-def leg_policy(settings: Settings) -> LegPolicy:
-    """Return what the settings decide about every leg."""
-    return LegPolicy(
-        strict_asks=settings.strict_asks,
-        shows_errors=settings.show_errors,
-        max_answers=settings.max_answers,
-        max_result_bytes=settings.max_result_bytes,
-    )
 
 
 def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisTaskStore | None:

@@ -30,7 +30,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
-from gateway.upstreams.ports import UpstreamTelemetry, UpstreamTracing
+from gateway.upstreams.ports import UpstreamTracing
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient, readings_of_answers
@@ -61,7 +61,7 @@ class UpstreamConnection:
 
 def connect(
     definition: Definition,
-    telemetry: UpstreamTelemetry,
+    telemetry: UpstreamMetrics,
     file: str,
     tracing: UpstreamTracing | None = None,
     *,

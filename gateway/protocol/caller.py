@@ -1,12 +1,13 @@
-"""Pure: the caller of a request."""
+"""Pure: the caller of a request, and what a relay may know of the request."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from gateway.engine.exchanged_token import ExchangedToken
+from gateway.protocol.headers import Headers
 from gateway.sealing.principal import Principal
 
 
@@ -58,3 +59,44 @@ class Caller(Protocol):
     def grants(self, scopes: frozenset[str]) -> bool:
         """Return whether the token grants all of these scopes (RFC 6749 section 3.3)."""
         ...
+
+
+def _granted(_scopes: frozenset[str]) -> bool:
+    """Return True: the scopes of a task were checked when it was created."""
+    return True
+
+
+def _stay() -> None:
+    """Do nothing: a task has no place in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """The part of a leg's request that a relay may use.
+
+    Attributes:
+        exchange: exchanges the caller's token, or None. Always None in a task.
+        headers: the headers of the client's request; none in a task.
+        meta: the `_meta` of the client's request; empty in a task. A relay may replace the values that only it reads by
+            their JSON, a `msgspec.Raw`.
+        log_level: from which level on the client wants log messages, None if it wants none.
+        grants: returns whether the caller's token grants these scopes.
+        step_aside: gives up the request's place in flight, while something else works.
+        task_id: the id of the task that the leg belongs to, or "".
+    """
+
+    principal: Principal | None = None
+    exchange: Exchange | None = None
+    headers: Headers = field(default_factory=lambda: Headers(()))
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+    log_level: str | None = None
+    wants_progress: bool = False
+    grants: Callable[[frozenset[str]], bool] = _granted
+    step_aside: Callable[[], None] = _stay
+    in_task: bool = False
+    task_id: str = ""
+
+
+RequesterOf: TypeAlias = Callable[[], Requester]
+"""Makes it where a relay needs it: most calls do not."""

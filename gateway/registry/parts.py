@@ -12,7 +12,7 @@ from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.registry.relayed import Requester
+from gateway.protocol.caller import Requester
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 """What a list contains. Each is an attribute of `Part` and of `Registry`."""

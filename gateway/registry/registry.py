@@ -17,6 +17,7 @@ from gateway.authoring.server import Introduction, two_introductions
 from gateway.authoring.tools import Tool
 from gateway.authoring.uri_templates import UriTemplate
 from gateway.errors import AuthoringError, ConfigurationError
+from gateway.protocol.caller import Requester
 from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
 from gateway.registry.modules import import_tools
@@ -35,7 +36,6 @@ from gateway.registry.parts import (
     Share,
     owning_prefix,
 )
-from gateway.registry.relayed import Requester
 
 ServedT = TypeVar("ServedT", bound=Served)
 

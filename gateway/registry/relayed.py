@@ -5,8 +5,7 @@ A relay has no author's function. A `Relay` runs its legs, and its result is pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -15,19 +14,18 @@ import msgspec
 from gateway.authoring.forms.misfits import misfit_of_schema
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import CacheScope, Resource
-from gateway.authoring.served import Served
-from gateway.authoring.tools import DEFAULT_ATTEMPTS, TaskStart, TaskSupport, Tool
+from gateway.authoring.served import Served, TaskStart, TaskSupport
+from gateway.authoring.tools import DEFAULT_ATTEMPTS, Tool
+from gateway.engine.driver import LegFunction
 from gateway.engine.forwarded import forwarded
 from gateway.engine.journal import Journal
 from gateway.engine.questions import ELICIT, InvalidAnswer, Question
-from gateway.engine.relaying import RelayFunction
+from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import AuthoringError
 from gateway.json_schema.validation import SchemaValidator
-from gateway.protocol.caller import Exchange
-from gateway.protocol.headers import Headers
+from gateway.protocol.caller import Requester, RequesterOf
 from gateway.protocol.param_headers import compile_param_headers
 from gateway.protocol.reserved_meta import without_reserved
-from gateway.sealing.principal import Principal
 
 UNLISTED: Final = "other"
 """The name in metrics of everything that no list has, so callers cannot invent names."""
@@ -37,43 +35,6 @@ MAX_CHECKED_SCHEMA_BYTES: Final = 8 * 1024
 
 _PATTERN: Final = b'"pattern'
 """Begins the keywords whose regular expressions are compiled: 50 bytes of one may take a third of a second."""
-
-
-def _granted(_scopes: frozenset[str]) -> bool:
-    """Return True: the scopes of a task were checked when it was created."""
-    return True
-
-
-def _stay() -> None:
-    """Do nothing: a task has no place in flight."""
-
-
-@dataclass(frozen=True, slots=True)
-class Requester:
-    """The part of a leg's request that a relay may use.
-
-    Attributes:
-        exchange: exchanges the caller's token, or None. Always None in a task.
-        headers: the headers of the client's request; none in a task.
-        meta: the `_meta` of the client's request; empty in a task. A relay may replace the values that only it reads by
-            their JSON, a `msgspec.Raw`.
-        log_level: from which level on the client wants log messages, None if it wants none.
-        grants: returns whether the caller's token grants these scopes.
-        step_aside: gives up the request's place in flight, while something else works.
-        task_id: the id of the task that the leg belongs to, or "".
-    """
-
-    principal: Principal | None = None
-    exchange: Exchange | None = None
-    headers: Headers = field(default_factory=lambda: Headers(()))
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
-    log_level: str | None = None
-    wants_progress: bool = False
-    grants: Callable[[frozenset[str]], bool] = _granted
-    step_aside: Callable[[], None] = _stay
-    in_task: bool = False
-    task_id: str = ""
 
 
 class Relay(Protocol):
@@ -87,11 +48,11 @@ class Relay(Protocol):
     def bind(
         self, served: Relayed, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
     ) -> RelayFunction:
-        """Return what runs a leg; see `Relayed.bind_relay`."""
+        """Return what runs a leg; see `Served.begin`."""
         ...
 
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
-        """Keep in the journal what the task of a call needs; see `Relayed.prepare_task`."""
+        """Keep in the journal what the task of a call needs; see `Served.prepare_task`."""
         ...
 
 
@@ -101,6 +62,7 @@ class Relayed(Served):
     _DROPPED = frozenset({"resultType"})
     """Members of a result that each wire writes itself."""
 
+    limited = False
     listed: bool
     _relay: Relay
     _entry: Mapping[str, Any]
@@ -133,25 +95,22 @@ class Relayed(Served):
         """The name in metrics and traces."""
         return super().label if self.listed else UNLISTED
 
-    def bind_relay(
-        self, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
-    ) -> RelayFunction:
-        """Return the function that runs a leg.
+    def begin(
+        self, target: str, arguments: dict[str, Any], _caller: object, requester: RequesterOf, journal: Journal, /
+    ) -> LegFunction:
+        """Return what runs a leg.
 
         For a resource template, the arguments are the values of the variables.
 
         Raises:
             InvalidArguments: the arguments cannot be passed on.
         """
-        return self._relay.bind(self, target, arguments, requester, journal)
+        run = self._relay.bind(self, target, arguments, requester(), journal)
+        return lambda leg: run(RelayLeg(leg))
 
-    async def prepare_task(self, requester: Requester, journal: Journal) -> None:
-        """Keep in the journal's slot what the legs of a task need, because no request carries them.
-
-        Raises:
-            Exception: the call cannot become a task.
-        """
-        await self._relay.prepare_task(self, requester, journal)
+    async def prepare_task(self, requester: RequesterOf, journal: Journal) -> None:
+        """Keep in the journal's slot what the legs need."""
+        await self._relay.prepare_task(self, requester(), journal)
 
     def whole_result(self, value: Any, _target: str, _journal: Journal) -> dict[str, Any]:
         """Return the result of the other server as it came, without what only this server may say."""

@@ -26,8 +26,9 @@ from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
-from gateway.engine.values import copy_json
+from gateway.engine.values import MAX_VALUE_BYTES, copy_json
 from gateway.ensured import ensured, ensured_type
 from gateway.errors import AuthoringError, CannotContinue, GatewayError, JournalTooLarge
 from gateway.protocol.caller import Exchange
@@ -50,6 +51,9 @@ STATE_MAX_BYTES: Final = 65536
 
 STATE_TTL_SECONDS: Final = 3600.0
 FLOW_MAX_MS: Final = 24 * 3600 * 1000
+
+STRICT: Final = LegPolicy(strict_asks=True, shows_errors=True, max_answers=1, max_result_bytes=MAX_VALUE_BYTES)
+"""Tests find questions that are not declared. Their answers come from no client, so nothing counts them."""
 
 
 class Crash(Exception):
@@ -214,6 +218,7 @@ class CallRun:
             Journal.from_map(unpack(pack(before))),
             self._fresh,
             self._host,
+            STRICT,
             supports=functools.partial(self._supports, lacking),
             version=self._served.version,
             migrations=self._served.migrations,
@@ -326,6 +331,10 @@ class MemoryKeeper:
         """See `gateway.engine.host.Keeper`."""
         await self._host.yield_now()
         self._rest["segments"] = [*self._rest.get("segments", [])[: number - 1], block]
+
+    async def keep_slot(self, slot: dict[str, Any]) -> None:
+        """See `gateway.engine.host.Keeper`."""
+        self._rest["slot"] = slot
 
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
         """See `gateway.engine.host.Keeper`."""

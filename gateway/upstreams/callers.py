@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.registry.relayed import Requester
+from gateway.protocol.caller import Requester
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.ports import UpstreamCaller
 

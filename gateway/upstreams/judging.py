@@ -8,10 +8,10 @@ from typing import Final
 
 from gateway.ensured import ensured
 from gateway.errors import InsufficientScope
+from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.names import may_be_changed, upstream_name
 from gateway.protocol.upstream.uris import upstream_uri
 from gateway.registry.parts import Kind
-from gateway.registry.relayed import Requester
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.known import URI_KINDS, canonical_asked, judged_of
 

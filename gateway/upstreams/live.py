@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.runtime.jitter import varied
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
@@ -28,7 +29,6 @@ from gateway.upstreams.lists.listing import (
 )
 from gateway.upstreams.lists.subscriptions import Subscriptions
 from gateway.upstreams.part import PartMaker, count_of
-from gateway.upstreams.ports import UpstreamTelemetry
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Live:
         self,
         definition: Definition,
         connection: Connection,
-        telemetry: UpstreamTelemetry,
+        telemetry: UpstreamMetrics,
         *,
         make_parts: Callable[[GuardedClient], PartMaker],
         changed: Callable[[], None],

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
 
-from gateway.authoring.served import Served
-from gateway.authoring.tools import TaskSupport
+from gateway.authoring.served import Served, TaskSupport
 from gateway.authoring.uri_templates import is_template
 from gateway.errors import CannotContinue, InternalError, MissingCapability, ResourceNotFound
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, encode_listed, served_bytes
 from gateway.protocol.upstream.names import may_be_changed, upstream_name
@@ -21,7 +22,7 @@ from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
 from gateway.protocol.uris.canonical import canonical_listed
 from gateway.protocol.uris.templates import ForeignTemplate
 from gateway.registry.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
-from gateway.registry.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.registry.relayed import RelayedPrompt, RelayedResource, RelayedTool
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition, TaskMode
 from gateway.upstreams.config.pins import PINNED_KINDS
@@ -31,7 +32,6 @@ from gateway.upstreams.judging import Judge, Verdict, may_be_served, serves
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
-from gateway.upstreams.ports import UpstreamTelemetry
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, UpstreamRelay
 from gateway.upstreams.texts import refused_request, sentence_of
@@ -99,7 +99,7 @@ class PartMaker:
         definition: Definition,
         client: GuardedClient,
         relay: UpstreamRelay,
-        telemetry: UpstreamTelemetry,
+        telemetry: UpstreamMetrics,
         readings: Readings,
     ) -> None:
         self._definition = definition

@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeAlias
 
 from gateway.protocol.caller import Exchange
 from gateway.sealing.principal import Principal
-from gateway.upstreams.failures import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class RequestTrace(Protocol):
         ...
 
     def end(self, outcome: str) -> None:
-        """End the span; `outcome` is that of `UpstreamTelemetry.request_ended`."""
+        """End the span; `outcome` is that of `UpstreamMetrics.request_ended`."""
         ...
 
 
@@ -79,39 +78,4 @@ class UpstreamTracing(Protocol):
 
     def upstream_request(self, upstream: str, method: str) -> RequestTrace | None:
         """Begin the span of a request; None if it belongs to no call."""
-        ...
-
-
-class UpstreamTelemetry(Protocol):
-    """Counts what happens with upstreams. Labels come from the configuration and from lists, never from callers."""
-
-    def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
-        """Count a request to an upstream.
-
-        `outcome` is `completed`, `input_required`, `error`, `cancelled` or a `Reason` value.
-        """
-        ...
-
-    def failed(self, upstream: str, reason: Reason) -> None:
-        """Count a failure."""
-        ...
-
-    def dropped(self, upstream: str, what: str) -> None:
-        """Count something that an upstream sent and nobody gets, such as `log`, `progress`, `tool` or `question`."""
-        ...
-
-    def listed(self, upstream: str, *, succeeded: bool) -> None:
-        """Count a refresh of an upstream's lists."""
-        ...
-
-    def serves(self, upstream: str, entries: int) -> None:
-        """Set how many tools, prompts, resources and templates of an upstream are served."""
-        ...
-
-    def breaker(self, upstream: str, *, is_open: bool) -> None:
-        """Set whether requests to an upstream are refused after repeated failures."""
-        ...
-
-    def in_flight(self, upstream: str, requests: int) -> None:
-        """Set how many requests an upstream works on."""
         ...

@@ -32,6 +32,8 @@ from gateway.errors import (
     RejectReason,
     ResourceNotFound,
 )
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.caller import Requester
 from gateway.protocol.param_headers import ParamHeader
 from gateway.protocol.reserved_meta import without_reserved
 from gateway.protocol.strict_json import decode, encode
@@ -50,7 +52,7 @@ from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import RELAYED, mirrored
 from gateway.protocol.upstream.results import Misshapen, Rewriting
-from gateway.registry.relayed import Relayed, Requester, forwarded_question
+from gateway.registry.relayed import Relayed, forwarded_question
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.upstreams import texts
@@ -58,7 +60,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import Requests, UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -110,7 +112,7 @@ class UpstreamRelay:
         definition: Definition,
         client: Requests,
         credentials: Credentials,
-        telemetry: UpstreamTelemetry,
+        telemetry: UpstreamMetrics,
         *,
         turns: Turns | None = None,
         clock: Clock = time.monotonic,
@@ -174,7 +176,7 @@ class EntryRelay:
     def bind(
         self, _served: Relayed, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
     ) -> RelayFunction:
-        """Return what runs a leg; see `Relayed.bind_relay`.
+        """Return what runs a leg; see `Served.begin`.
 
         Raises:
             InvalidRequestState: the call began at an upstream that has become another one.
@@ -183,16 +185,16 @@ class EntryRelay:
         slot = self._slot(journal, requester)
         if self._method == "resources/read":
             read = _Request(self._method, target, self._own, {"uri": self._own})
-            return _Leg(self._relay, read, requester, slot, self._learn)
+            return _RelayRun(self._relay, read, requester, slot, self._learn)
         if requester.in_task and not self._relay.definition.serves_tool(slot.own or self._own):
             raise CannotContinue(texts.sentence_of(self._relay.failure(Reason.CHANGED, sent=True)))
         request = _Request(self._method, target, self._own, {"name": self._own, "arguments": arguments})
         if slot.own is not None:
             repeatable = self._repeatable and slot.own == self._own
-            return _Leg(self._relay, request.of(slot.own, _headers_of(slot), repeatable), requester, slot)
+            return _RelayRun(self._relay, request.of(slot.own, _headers_of(slot), repeatable), requester, slot)
         learn = None if requester.in_task else self._learn
         own = request.of(self._own, self._param_headers, self._repeatable)
-        return _Leg(self._relay, own, requester, slot, learn)
+        return _RelayRun(self._relay, own, requester, slot, learn)
 
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """Keep in the journal the identity of the upstream and, if it needs one, the token of the caller.
@@ -267,7 +269,7 @@ def _headers_of(slot: Slot) -> tuple[ParamHeader, ...]:
     return tuple(ParamHeader(name, name.lower().encode(), tuple(path)) for name, *path in slot.param_headers)
 
 
-class _Leg:
+class _RelayRun:
     """One leg of a call to an upstream. `UpstreamRelay.of` explains `learn`."""
 
     def __init__(
@@ -401,8 +403,8 @@ class _Leg:
         params["arguments"] = msgspec.Raw(encoded)
         self._request = replace(self._request, params={**self._request.params, "arguments": params["arguments"]})
         arguments.clear()
-        leg.aside_bytes = len(encoded)
-        leg.restore_arguments = lambda: arguments.update(decode(encoded, sys.maxsize, sys.maxsize))
+        leg.away.aside_bytes = len(encoded)
+        leg.away.restore_arguments = lambda: arguments.update(decode(encoded, sys.maxsize, sys.maxsize))
 
     def _set_meta_aside(self, params: dict[str, Any]) -> None:
         """Do the same with the large values of the request's `_meta`, but for good: only the upstream reads them."""
@@ -414,7 +416,7 @@ class _Leg:
     def _spend(self, leg: RelayLeg, began: float) -> None:
         """Count the time since then as time that the upstream worked."""
         seconds = self._relay.clock() - began
-        leg.away_seconds += seconds
+        leg.away.seconds += seconds
         self._slot = msgspec.structs.replace(self._slot, spent_ms=self._slot.spent_ms + round(seconds * 1000))
 
     def _caller(self) -> UpstreamCaller:

@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.http_client.client import HttpClient, HttpResponse, RawHeaders
 from gateway.http_client.failures import HttpFailure
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
@@ -42,7 +43,6 @@ from gateway.upstreams.ports import (
     NOBODY,
     OnNotice,
     UpstreamCaller,
-    UpstreamTelemetry,
     UpstreamTracing,
 )
 from gateway.upstreams.readings import Count, Readings
@@ -157,7 +157,7 @@ class StatelessClient:
         upstream: str,
         http: HttpClient,
         credentials: Credentials,
-        telemetry: UpstreamTelemetry,
+        telemetry: UpstreamMetrics,
         *,
         client_info: Mapping[str, Any],
         tracing: UpstreamTracing | None = None,

@@ -16,7 +16,7 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.capabilities import CapabilityPath, supports
 from gateway.errors import GatewayError, InvalidParams, InvalidRequest
-from gateway.protocol.caller import Caller
+from gateway.protocol.caller import Caller, Requester
 from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.identity import Identity
@@ -24,7 +24,6 @@ from gateway.protocol.result_format import CacheScope, Words
 from gateway.protocol.upstream.entries import is_same_json
 from gateway.registry.parts import Kind, Share
 from gateway.registry.registry import Registry
-from gateway.registry.relayed import Requester
 from gateway.sealing.envelope import Rejected
 from gateway.sealing.list_cursor import Place
 from gateway.tokens.key_holder import KeyHolder

@@ -22,7 +22,7 @@ from gateway.errors import (
     ResourceNotFound,
     RpcError,
 )
-from gateway.protocol.caller import Caller
+from gateway.protocol.caller import Caller, Requester
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.requests import (
@@ -38,7 +38,6 @@ from gateway.protocol.requests import (
 from gateway.protocol.result_format import Words
 from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, problem_of
 from gateway.registry.registry import Registry
-from gateway.registry.relayed import Relayed, Requester
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.ports import Client
 from gateway.wires.replies import Answered, Reply
@@ -91,6 +90,21 @@ class Incoming:
             conversation,
             session=self.session,
             cancel_name=self.cancel_name,
+        )
+
+    def requester(self) -> Requester:
+        """Return the part of the request that a relay may use."""
+        request, caller = self.request, self.caller
+        return Requester(
+            principal=caller.principal,
+            exchange=caller.exchange,
+            headers=self.headers,
+            capabilities=request.capabilities,
+            meta=request.meta,
+            log_level=request.log_level,
+            wants_progress=request.progress_token is not None,
+            grants=caller.grants,
+            step_aside=self.client.leave,
         )
 
     def answered(self, result: Any) -> Answered:
@@ -152,7 +166,7 @@ class Methods:
             await self.catalogue.first_listings()
         catalogue, caller, capabilities = self.catalogue, incoming.caller, incoming.request.capabilities
         if catalogue.registry.by_caller:
-            return await catalogue.page_of(name, cursor, caller, capabilities, _requester(incoming))
+            return await catalogue.page_of(name, cursor, caller, capabilities, incoming.requester())
         return catalogue.page(name, cursor, caller, capabilities)
 
     def tool(self, wanted: ToolCall, caller: Caller) -> Tool | None:
@@ -170,7 +184,7 @@ class Methods:
 
         An unknown tool raises `InvalidParams`; a token that does not grant its scopes, `InsufficientScope`.
         """
-        tool = await self.registry.unlisted_tool(wanted.name, _requester(incoming))
+        tool = await self.registry.unlisted_tool(wanted.name, incoming.requester())
         if tool is None:
             raise InvalidParams(f"Unknown tool: {wanted.name}")
         check_scopes(tool, incoming.caller)
@@ -195,7 +209,7 @@ class Methods:
         """Run one leg of a `resources/read`; see `CallRunner.run`."""
         wanted = read_resource_read(incoming.request.params)
         resource, variables = self.registry.listed_resource(wanted.uri) or (
-            await self.registry.unlisted_resource("resources", wanted.uri, _requester(incoming)),
+            await self.registry.unlisted_resource("resources", wanted.uri, incoming.requester()),
             {},
         )
         if resource is None:
@@ -226,7 +240,7 @@ class Methods:
             order=order,
             conversation=conversation,
             forwarded_id=incoming.client.forwarded_id,
-            requester=_requester(incoming) if isinstance(served, Relayed) else None,
+            requester=incoming.requester,
         )
         return self._calls.run(call)
 
@@ -272,14 +286,14 @@ class Methods:
     async def _prompt(self, name: str, incoming: Incoming) -> Prompt | None:
         """Return the prompt with this name: one that is listed, or one that only its upstream knows."""
         registry = self.registry
-        return registry.prompts.get(name) or await registry.unlisted_prompt(name, _requester(incoming))
+        return registry.prompts.get(name) or await registry.unlisted_prompt(name, incoming.requester())
 
     async def _template(self, uri: str, incoming: Incoming) -> Resource | None:
         """Return the template or resource with this URI as its list has it, else the relay of an upstream for it."""
         registry = self.registry
         listed = registry.templates.get(uri) or registry.resources.get(uri)
         kind: Literal["resources", "templates"] = "templates" if is_template(uri) else "resources"
-        return listed or await registry.unlisted_resource(kind, uri, _requester(incoming))
+        return listed or await registry.unlisted_resource(kind, uri, incoming.requester())
 
     def _check_values(self, wanted: CompletionRequest, target: Prompt | Resource, caller: Caller) -> None:
         """Check what an upstream's template makes of the values of a request: that it is served, and for which scopes.
@@ -308,7 +322,7 @@ class Methods:
             if part is None or part.completer is None:
                 return None
             name = target.uri if isinstance(target, Resource) else wanted.target
-            requester = _requester(incoming)
+            requester = incoming.requester()
             return await part.completer.complete(
                 wanted.kind, name, wanted.argument, wanted.value, wanted.context, requester
             )
@@ -326,21 +340,6 @@ def _not_found(uri: str) -> InvalidParams:
     """Return the error for a URI that nothing serves. It says what is wrong with one that has no canonical form."""
     problem = problem_of(uri)
     return ResourceNotFound(uri) if problem is None else InvalidParams(f"params.uri {problem}")
-
-
-def _requester(incoming: Incoming) -> Requester:
-    request, caller = incoming.request, incoming.caller
-    return Requester(
-        principal=caller.principal,
-        exchange=caller.exchange,
-        headers=incoming.headers,
-        capabilities=request.capabilities,
-        meta=request.meta,
-        log_level=request.log_level,
-        wants_progress=request.progress_token is not None,
-        grants=caller.grants,
-        step_aside=incoming.client.leave,
-    )
 
 
 def check_scopes(served: Served, caller: Caller) -> None:

@@ -1,8 +1,13 @@
-"""The policy for legs that follows from the defaults of all settings."""
+"""Policies for legs."""
 
 from __future__ import annotations
 
-from gateway.process.services import leg_policy
+from dataclasses import replace
+
+from gateway.engine.policy import LegPolicy
 from gateway.settings.model import Settings
 
-POLICY = leg_policy(Settings())
+POLICY = LegPolicy.of(Settings())
+"""What follows from the defaults of all settings."""
+
+STRICT = replace(POLICY, strict_asks=True)

@@ -21,7 +21,8 @@ from gateway.calls.task_leg import Finished, HandedBack, TaskLeg, TaskOutcome, W
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import LeaseLost, MissingCapability
-from gateway.registry.relayed import Relayed, RelayedTool, Requester, forwarded_question
+from gateway.protocol.caller import Requester
+from gateway.registry.relayed import Relayed, RelayedTool, forwarded_question
 from gateway.sealing.principal import Principal
 from tests.calls.policies import POLICY
 
@@ -82,7 +83,7 @@ async def run(
     can = {"elicitation": {}} if capabilities is None else capabilities
     leg = TaskLeg(served, arguments or {}, ADA, can, journal or rest(), segments)
     policy = replace(POLICY, strict_asks=strict_asks, shows_errors=shows_errors)
-    failures = Failures(bytes, shows_errors=shows_errors)
+    failures = Failures(bytes, policy)
     return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, failures=failures, policy=policy)
 
 

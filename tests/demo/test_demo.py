@@ -30,6 +30,7 @@ from gateway.engine.questions import Question
 from gateway.errors import Declined
 from gateway.registry.registry import load_registry
 from gateway.testing import DECLINE, run
+from tests.calls.policies import STRICT
 
 RESOLVE = {"workItemId": 4522, "fields": {"System.State": "Resolved"}}
 
@@ -168,7 +169,7 @@ async def test_crunch_continues_on_another_replica() -> None:
     for units, replica in ((1, "replica-1"), (3, "replica-2")):
         function = crunch.bind({"units": units, "unitMs": 0}, None)
         host = AsyncioHost(None, replica)
-        outcome = await run_leg(function, Leg(journal, {}, host, supports=lambda _path: True))
+        outcome = await run_leg(function, Leg(journal, {}, host, STRICT, supports=lambda _path: True))
         host.close()
     assert isinstance(outcome, Completed)
     assert outcome.value == "Computed 3 units: 1 on replica-1, 2 on replica-2."
@@ -277,7 +278,7 @@ async def test_upgrade_and_rollback_ask_nothing_twice(release: Release) -> None:
         tool = releases[number]
         fresh = {key: {"result": {"action": "accept", "content": {"name": name}}} for key, name in names.items()}
         running = Leg(
-            Journal.from_map(rest), fresh, host, supports=lambda _path: True, version=number, declared=tool.asks
+            Journal.from_map(rest), fresh, host, STRICT, supports=lambda _path: True, version=number, declared=tool.asks
         )
         outcome = await run_leg(tool.bind({}, None), running)
         rest = running.journal.to_map()

@@ -14,7 +14,7 @@ import pytest
 import gateway
 from gateway import content, prompt, resource, testing, tool
 from gateway.authoring.context import AWAITED
-from gateway.authoring.tools import TaskStart, TaskSupport
+from gateway.authoring.served import TaskStart, TaskSupport
 from tests.docs.markdown import GUIDE, links_of, text_of
 
 TEXT = "\n".join(text_of(page) for page in GUIDE)

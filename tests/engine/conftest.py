@@ -16,6 +16,7 @@ from gateway.engine.outcomes import Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import Declined
 from gateway.sealing.packing import pack, unpack
+from tests.calls.policies import STRICT
 
 INTEGER_FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -51,6 +52,7 @@ class Call:
             self.journal,
             answers or {},
             self.host,
+            STRICT,
             supports=can,
             version=version,
             migrations=migrations,

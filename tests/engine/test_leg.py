@@ -26,6 +26,7 @@ from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOu
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import AuthoringError, CannotContinue, Declined, MissingCapability
 from gateway.sealing.packing import pack, unpack
+from tests.calls.policies import POLICY
 
 TEXT_FORM = {"type": "object", "properties": {"n": {"type": "integer"}, "why": {"type": "string"}}, "required": ["n"]}
 
@@ -1152,7 +1153,7 @@ def test_however_the_answers_are_split_over_legs_the_call_ends_alike_and_each_st
         outcome: Outcome | None = None
         for given_now in legs:
             journal = Journal.from_map(unpack(pack(rest)))
-            leg = Leg(journal, {key: answers[key] for key in given_now}, host, supports=lambda _path: True)
+            leg = Leg(journal, {key: answers[key] for key in given_now}, host, POLICY, supports=lambda _path: True)
             outcome = await run_leg(function, leg)
             rest = leg.journal.to_map()
             if isinstance(outcome, Completed):
@@ -1185,7 +1186,7 @@ def test_a_junk_answer_is_asked_again(junk: dict[str, Any]) -> None:
     async def call() -> Outcome:
         host = AsyncioHost(None, "replica", threads=1)
         journal = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
-        outcome = await run_leg(function, Leg(journal, {"a": junk}, host, supports=lambda _path: True))
+        outcome = await run_leg(function, Leg(journal, {"a": junk}, host, POLICY, supports=lambda _path: True))
         host.close()
         return outcome
 

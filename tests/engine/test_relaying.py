@@ -20,6 +20,7 @@ from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 from gateway.registry.relayed import forwarded_question
 from gateway.sealing.packing import pack, unpack
+from tests.calls.policies import POLICY
 
 FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 DECLINED: Answer = {"result": {"action": "decline"}}
@@ -78,12 +79,12 @@ class Call:
         *,
         can: Callable[[tuple[str, ...]], bool] = lambda _path: True,
         limited: bool = False,
-        detaching: Detaching = Detaching.FORBIDDEN,
+        may_shed: bool = False,
         **options: Any,
     ) -> Outcome:
-        leg = Leg(self.journal, {}, self.host, supports=can, detaching=detaching)
-        relaying = RelayLeg(leg, answers or {}, **options)
-        outcome = await run_leg(lambda _: self.function(relaying), leg, limited=limited)
+        sheds = (lambda: False) if may_shed else None
+        leg = Leg(self.journal, answers or {}, self.host, POLICY, supports=can, sheds=sheds, **options)
+        outcome = await run_leg(lambda it: self.function(RelayLeg(it)), leg, limited=limited)
         self.rest = leg.journal.to_map()
         return outcome
 
@@ -120,6 +121,13 @@ def asked(outcome: Outcome) -> list[str]:
 def message_of(outcome: Outcome, key: str) -> str:
     assert isinstance(outcome, InputRequired), outcome
     return str(outcome.questions[key].params["message"])
+
+
+async def test_a_key_that_looks_like_that_of_a_round_is_another_question(host: AsyncioHost) -> None:
+    call = Call(asking({"k": form("1?"), "1:k": form("2?")}), host)
+    assert asked(await call.leg()) == ["k", "1:k"]
+    both = {"1:k": number(2), "k": number(1)}
+    assert await call.leg(both) == Completed({"answers": [both]})
 
 
 async def test_a_server_may_ask_under_one_key_in_every_round(host: AsyncioHost) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from gateway.engine.journal import Checkpoint, Journal, MalformedJournal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
-from gateway.errors import AuthoringError
+from gateway.errors import AuthoringError, ResultTooLarge
 from gateway.sealing.packing import pack, unpack
+from tests.calls.policies import POLICY
 
 
 def block(text: str) -> dict[str, Any]:
@@ -47,6 +49,8 @@ class Keeper:
     async def keep_emit(self, number: int, emitted: dict[str, Any]) -> None:
         await self._keep("emit", number, emitted["text"])
 
+    async def keep_slot(self, slot: dict[str, Any]) -> None: ...
+
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
         await self._keep("checkpoint", checkpoint)
         return self.sheds
@@ -68,7 +72,9 @@ class Task:
         version: int = 1,
     ) -> Outcome:
         journal = Journal.from_map(unpack(pack(dict(self.rest))))
-        leg = Leg(journal, {}, self.host, supports=lambda _: True, keeper=keeper, detaching=detaching, version=version)
+        leg = Leg(
+            journal, {}, self.host, POLICY, supports=lambda _: True, keeper=keeper, detaching=detaching, version=version
+        )
         outcome = await run_leg(function, leg)
         self.rest = journal.to_map()
         return outcome
@@ -310,3 +316,14 @@ def test_malformed_segments_are_no_journal(segments: Any) -> None:
     rest = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes).to_map()
     with pytest.raises(MalformedJournal):
         Journal.from_map({**rest, "segments": segments})
+
+
+@pytest.mark.parametrize("detaching", Detaching)
+def test_the_size_of_a_message_is_limited_by_the_policy_only_if_a_call_waits_for_it(
+    host: AsyncioHost, detaching: Detaching
+) -> None:
+    journal = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
+    policy = replace(POLICY, max_result_bytes=10)
+    leg = Leg(journal, {}, host, policy, supports=lambda _: True, detaching=detaching)
+    with contextlib.nullcontext() if detaching is Detaching.DONE else pytest.raises(ResultTooLarge):
+        leg.refuse_large("more than ten", "The message")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
 from functools import partial
@@ -17,10 +16,9 @@ import redis
 import uvicorn
 
 from gateway.auth.tokens import mint
-from gateway.calls.failures import Failures
+from gateway.engine.policy import LegPolicy
 from gateway.process.app import GatewayApp
 from gateway.process.replica import build
-from gateway.process.services import leg_policy
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.cipher import Cipher
@@ -214,8 +212,7 @@ async def working(services: WorkerServices) -> AsyncIterator[None]:
         host=services.host,
         telemetry=telemetry,
         audit=services.audit.log,
-        failures=Failures(os.urandom, shows_errors=False),
-        policy=leg_policy(services.settings),
+        policy=LegPolicy.of(services.settings),
     )
     heart = Heart(
         partial(services.make_queue, telemetry), services.settings.task_lease_seconds, asyncio.get_running_loop()

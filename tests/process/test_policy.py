@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.calls.policy import LegPolicy
-from gateway.process.services import leg_policy
+from gateway.engine.policy import LegPolicy
 from gateway.settings.model import Settings
 
 
@@ -18,4 +17,4 @@ def test_each_setting_of_legs_reaches_the_policy() -> None:
         "GATEWAY_MAX_RESULT_BYTES": "2048",
     }
     expected = LegPolicy(strict_asks=True, shows_errors=True, max_answers=7, max_result_bytes=2048)
-    assert leg_policy(Settings.load(environ)) == expected
+    assert LegPolicy.of(Settings.load(environ)) == expected

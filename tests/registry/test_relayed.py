@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
+from gateway.protocol.caller import Requester
 from gateway.protocol.param_headers import InvalidParamHeader
 from gateway.registry.registry import Registry
-from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 
 JOURNAL = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
 

@@ -11,14 +11,9 @@ from typing import Any
 from gateway.engine.journal import Journal
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import CannotContinue, Overloaded, RpcError
-from gateway.registry.relayed import (
-    Relayed,
-    RelayedPrompt,
-    RelayedResource,
-    RelayedTool,
-    Requester,
-    forwarded_question,
-)
+from gateway.protocol.caller import Requester
+from gateway.protocol.strict_json import decode, encode
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, forwarded_question
 
 SCRIPTS: dict[str, dict[str, Any]] = {}
 """The script for a prompt or a resource, by its name or URI."""
@@ -57,8 +52,9 @@ class Play:
     """Runs the scripts.
 
     A script may have `rounds` (each maps keys to questions), and `logs` and `progress` in each leg. It may wait for a
-    file (`waits_for`), and be shed in its first legs (`sheds`) with so much `ballast` in the slot. It ends with
-    `error`, `cannot` or `result`. Without these, the result has the answers of each round.
+    file (`waits_for`), and be shed in its first legs (`sheds`) with so much `ballast` in the slot. With `aside`, its
+    arguments are kept as JSON while it works. It ends with `error`, `cannot` or `result`. Without these, the result has
+    the answers of each round.
     """
 
     upstream = "bugs"
@@ -67,10 +63,12 @@ class Play:
         self, served: Relayed, target: str, arguments: dict[str, Any], requester: Requester, journal: Journal
     ) -> RelayFunction:
         HEARD.append((target, requester))
-        script = arguments if isinstance(served, RelayedTool) else SCRIPTS.get(target, {})
+        script = dict(arguments) if isinstance(served, RelayedTool) else SCRIPTS.get(target, {})
 
         async def run(leg: RelayLeg) -> dict[str, Any]:
             requester.step_aside()
+            if "aside" in script:
+                set_aside(leg, arguments)
             for number in range(script.get("logs", 0)):
                 leg.relay_log("strange", {"n": number, "leg": leg.journal.legs})
             for done in script.get("progress", ()):
@@ -88,6 +86,14 @@ class Play:
 
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         journal.slot = {"round": 0, **(journal.slot or {}), "prepared_for": served.name}
+
+
+def set_aside(leg: RelayLeg, arguments: dict[str, Any]) -> None:
+    """Keep the arguments only as JSON, as the relay of an upstream does."""
+    encoded = encode(arguments)
+    arguments.clear()
+    leg.away.aside_bytes = len(encoded)
+    leg.away.restore_arguments = lambda: arguments.update(decode(encoded))
 
 
 async def finish(script: dict[str, Any], leg: RelayLeg, slot: dict[str, Any]) -> dict[str, Any]:

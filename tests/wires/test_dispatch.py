@@ -84,8 +84,8 @@ async def test_a_flow_whose_deadline_passes_while_its_tool_runs_ends_in_a_clear_
 ) -> None:
     state = (await call(app, "greet")).state
 
-    async def run_slowly(*arguments: Any) -> Any:
-        outcome = await driver.run_leg(*arguments)
+    async def run_slowly(*arguments: Any, **options: Any) -> Any:
+        outcome = await driver.run_leg(*arguments, **options)
         clock.now += FLOW_MAX
         return outcome
 

@@ -15,13 +15,12 @@ from bench.counts.meters import Calls
 from gateway import tool
 from gateway.authoring.served import Served
 from gateway.errors import GatewayError, InvalidParams
-from gateway.protocol.caller import Caller
+from gateway.protocol.caller import Caller, Requester
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
 from gateway.registry.parts import Part
 from gateway.registry.registry import Registry
-from gateway.registry.relayed import Requester
 from gateway.sealing.keyring import KeyRing
 from gateway.tokens.key_holder import KeyHolder
 from gateway.wires import catalogue as catalogue_module

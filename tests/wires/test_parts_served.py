@@ -14,13 +14,13 @@ import pytest
 from gateway import prompt, resource, tool
 from gateway.errors import CannotContinue, GatewayError, RpcError
 from gateway.process.app import GatewayApp
+from gateway.protocol.caller import Requester
 from gateway.protocol.headers import Headers
 from gateway.protocol.released.requests import MAX_LISTEN_URIS
 from gateway.protocol.requests import McpRequest
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.registry.parts import Part
 from gateway.registry.registry import Registry
-from gateway.registry.relayed import Requester
 from gateway.wires import catalogue
 from gateway.wires.methods import Incoming
 from gateway.wires.released.subscriptions import URIS_AT_ONCE

@@ -10,7 +10,6 @@ import pytest
 
 from gateway import Context, tool
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.calls.failures import Failures
 from gateway.engine.journal import Journal
 from gateway.errors import TaskStoreDown
 from gateway.observability.audit import AuditLog
@@ -123,7 +122,6 @@ async def cut_off(name: str, *, attempts: int, refuses: bool = False, silent: bo
             host=AsyncioHost(None, "w1"),
             telemetry=WorkerTelemetry([name], 1),
             audit=AuditLog(len, "w1", float, as_json=True),
-            failures=Failures(bytes, shows_errors=False),
             policy=POLICY,
         ),
         cast("Heart", NoHeart()),

@@ -20,6 +20,7 @@ from gateway_workers import process, services
 from gateway_workers.metrics import WorkerTelemetry
 from gateway_workers.worker import Worker
 from loadtest.cluster import new_key
+from tests.calls.policies import POLICY
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +99,7 @@ async def test_a_worker_runs_as_it_is_set(noted: Noted) -> None:
         GATEWAY_STRICT_ASKS="on",
     )
     assert (noted.concurrency, noted.lease_seconds, noted.drains) == (7, 8, [9, 9])
-    assert (noted.work.policy.strict_asks, noted.work.failures._shows_errors) == (True, True)
+    assert (noted.work.policy.strict_asks, noted.work.policy.shows_errors) == (True, True)
 
 
 @pytest.mark.setting("drain_seconds")
@@ -112,7 +113,7 @@ async def test_a_leaving_worker_gives_its_tasks_the_time_to_drain_that_is_set(mo
     async def nothing() -> None: ...
 
     queue = SimpleNamespace(partitions=0, leave=nothing)
-    work: Any = SimpleNamespace(tools={}, queue=queue)
+    work: Any = SimpleNamespace(tools={}, queue=queue, policy=POLICY)
     heart: Any = None
     monkeypatch.setattr(Worker, "_drain", drain)
     monkeypatch.setattr(Worker, "_listen", lambda _worker: nothing())

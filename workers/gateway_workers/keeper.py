@@ -22,7 +22,7 @@ PROGRESS_SECONDS: Final = 0.25
 
 
 class TaskKeeper:
-    """Stores what one leg of a task learns; satisfies `gateway.engine.host.SlotKeeper` and `Notices`.
+    """Stores what one leg of a task learns; satisfies `gateway.engine.host.Keeper` and `Notices`.
 
     Writes wait for a store that is not available. They raise if the lease is lost, or if the store will never accept
     the value. Checkpoints within a second, and progress, are held back until a timer, the next write or `flush` writes

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import signal
 import threading
 import time
@@ -18,12 +17,11 @@ from typing import Final
 import uvloop
 
 from gateway.authoring.lifespans import open_at_start
-from gateway.calls.failures import Failures
+from gateway.engine.policy import LegPolicy
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
-from gateway.process.services import leg_policy
 from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
@@ -76,7 +74,6 @@ def run(settings: Settings, *, reload: bool = False) -> int:
 def _make_work(
     services: WorkerServices, telemetry: WorkerTelemetry, queue: WorkQueue, registry: Callable[[], Registry]
 ) -> Work:
-    policy = leg_policy(services.settings)
     return Work(
         tools=registry().tools,
         find=lambda name: registry().find_tool(name),
@@ -84,8 +81,7 @@ def _make_work(
         host=services.host,
         telemetry=telemetry,
         audit=services.audit.log,
-        failures=Failures(os.urandom, shows_errors=policy.shows_errors),
-        policy=policy,
+        policy=LegPolicy.of(services.settings),
         tracing=services.tracing,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ from typing import Any, Final
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
-from gateway.calls.policy import LegPolicy
 from gateway.calls.ports import Tracing
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
+from gateway.engine.policy import LegPolicy
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge, WorkersLost
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
@@ -70,7 +71,6 @@ class Work:
     host: Host
     telemetry: WorkerTelemetry
     audit: AuditLog
-    failures: Failures
     policy: LegPolicy
     tracing: Tracing | None = None
     find: Callable[[str], Tool | None] = _find_nothing
@@ -105,6 +105,7 @@ class Worker:
     def __init__(self, work: Work, heart: Heart, concurrency: int) -> None:
         self._work = work
         self._tools = work.tools
+        self._failures = Failures(os.urandom, work.policy)
         self._queue = work.queue
         self._heart = heart
         self._slots = Slots(concurrency)
@@ -343,7 +344,7 @@ class Worker:
                 ),
                 keeper=running.keeper,
                 host=self._work.host,
-                failures=self._work.failures,
+                failures=self._failures,
                 policy=self._work.policy,
                 notices=running.keeper,
                 stepping=None if self._work.tracing is None else self._work.tracing.step,

@@ -12,8 +12,9 @@ from typing import Any, Final, TypeAlias
 
 from gateway.authoring.served import Served
 from gateway.errors import InternalError, Overloaded
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.caller import Requester
 from gateway.registry.parts import Kind
-from gateway.registry.relayed import Requester
 from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 from gateway.upstreams.callers import caller_of
@@ -28,7 +29,7 @@ from gateway.upstreams.lists.listing import (
     UnusableLists,
     read_list,
 )
-from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
+from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
 
 MAX_LISTS: Final = 4_000
@@ -113,7 +114,7 @@ class ListsByCaller:
         definition: Definition,
         client: GuardedClient,
         make: Make,
-        telemetry: UpstreamTelemetry,
+        telemetry: UpstreamMetrics,
         readings: Readings,
         *,
         clock: Clock = time.monotonic,

@@ -47,6 +47,7 @@ from gateway.engine.outcomes import Completed, Failed
 from gateway.errors import AuthoringError
 from gateway.sealing.packing import pack, unpack
 from gateway.testing import run_async
+from tests.calls.policies import POLICY
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -111,7 +112,7 @@ class Call:
         journal = Journal.from_map(unpack(pack(self.rest)))
         served = self.tool if function is None else tool(function)
         try:
-            leg = Leg(journal, {}, host, supports=lambda _path: True, version=served.version)
+            leg = Leg(journal, {}, host, POLICY, supports=lambda _path: True, version=served.version)
             outcome = await run_leg(served.bind({}, None), leg)
         finally:
             host.close()

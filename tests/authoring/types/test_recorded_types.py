@@ -27,6 +27,7 @@ from gateway.engine.outcomes import Completed
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.state import open_state, seal_state
+from tests.calls.policies import POLICY
 
 NOW = 1_800_000_000
 SEALER = Sealer(KeyRing.parse("00" * 31 + "0a"), lambda size: hashlib.sha256(b"").digest()[:size])
@@ -129,7 +130,7 @@ async def legs_of(function: Callable[[], Any]) -> list[Any]:
     host = AsyncioHost(None, "test")
     rest = Journal.begin(now_ms=1_000, flow_max_ms=60_000, random_bytes=bytes).to_map()
     for _ in range(2):
-        leg = Leg(Journal.from_map(rest), {}, host, supports=lambda _path: True)
+        leg = Leg(Journal.from_map(rest), {}, host, POLICY, supports=lambda _path: True)
         outcome = await run_leg(t.bind({}, None), leg)
         assert isinstance(outcome, Completed), outcome
         got.append(outcome.value)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from gateway.http_client.client import HttpClient
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.upstreams.credentials import Credentials, PlainHeaders
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
@@ -22,10 +24,11 @@ SECONDS = 20.0
 Answer = Callable[[Exchange, Any], Awaitable[None]]
 
 
-class Counting:
-    """Satisfies `UpstreamTelemetry`; only what a client counts is kept."""
+class Counting(UpstreamMetrics):
+    """Keeps what a client counts. It counts nothing else."""
 
     def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
         self.ended: list[tuple[str, str]] = []
         self.reasons: list[Reason] = []
         self.things: list[str] = []
@@ -35,9 +38,9 @@ class Counting:
         assert seconds >= 0
         self.ended.append((method, outcome))
 
-    def failed(self, upstream: str, reason: Reason) -> None:
+    def failed(self, upstream: str, reason: str) -> None:
         assert upstream == NAME
-        self.reasons.append(reason)
+        self.reasons.append(Reason(reason))
 
     def dropped(self, upstream: str, what: str) -> None:
         assert upstream == NAME

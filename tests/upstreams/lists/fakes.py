@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.registry.parts import Part
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
@@ -32,10 +35,11 @@ def tool(name: str, **members: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}, **members}
 
 
-class Telemetry:
+class Telemetry(UpstreamMetrics):
     """Counts what happens."""
 
     def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
         self.refreshes: Counter[bool] = Counter()
         self.drops: Counter[str] = Counter()
         self.failures: Counter[Reason] = Counter()
@@ -43,11 +47,8 @@ class Telemetry:
         self.open: dict[str, bool] = {}
         self.flying: dict[str, int] = {}
 
-    def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
-        """Count nothing."""
-
-    def failed(self, _upstream: str, reason: Reason) -> None:
-        self.failures[reason] += 1
+    def failed(self, _upstream: str, reason: str) -> None:
+        self.failures[Reason(reason)] += 1
 
     def dropped(self, _upstream: str, what: str) -> None:
         self.drops[what] += 1

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.authoring.served import Served
 from gateway.errors import GatewayError, Overloaded
+from gateway.protocol.caller import Requester
 from gateway.protocol.headers import Headers
-from gateway.registry.relayed import Requester
 from gateway.sealing.principal import Principal
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.lists import caller_lists

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from gateway.errors import CannotContinue, InsufficientScope
+from gateway.protocol.caller import Requester
 from gateway.protocol.headers import Headers
 from gateway.protocol.upstream.names import exposed_name
-from gateway.registry.relayed import Relayed, RelayedResource, RelayedTool, Requester
+from gateway.registry.relayed import Relayed, RelayedResource, RelayedTool
 from gateway.sealing.principal import Principal
 from gateway.upstreams import part
 from gateway.upstreams.config.definition import Choice, Scopes
@@ -134,7 +135,7 @@ async def test_a_call_whose_callers_list_cannot_be_read_is_not_sent_by_the_list_
     assert "Nothing was sent" in str(error)
     created = Call(found, {"amount": "5"}, **by("ada"))
     with pytest.raises(CannotContinue, match="Nothing was sent"):
-        await found.prepare_task(created.requester, created.journal)
+        await created.prepare_task(created.journal)
     assert made.upstream.count("tools/call") == 0
 
 
@@ -195,7 +196,7 @@ async def test_a_worker_calls_by_what_the_task_has_and_not_by_any_list() -> None
         assert found is not None
         created = Call(found, {"amount": "5"}, **by(subject))
         journal = created.journal
-        await found.prepare_task(created.requester, journal)
+        await created.prepare_task(journal)
         await found_for(made, "bob" if subject == "ada" else "ada")
         there = made.maker.find("tools", "bugs__pay")
         assert isinstance(there, RelayedTool)

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from gateway.errors import InternalError, RpcError
+from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.entries import encode_listed, served_bytes
 from gateway.protocol.upstream.names import exposed_name
 from gateway.protocol.uris.readings import readings
 from gateway.registry.parts import Kind, Part
-from gateway.registry.relayed import RelayedResource, RelayedTool, Requester
+from gateway.registry.relayed import RelayedResource, RelayedTool
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import ByGlob, Choice, Definition, Scopes, TaskRule
@@ -362,7 +363,7 @@ async def test_a_task_carries_to_its_worker_what_only_the_list_of_its_caller_say
     assert isinstance(found, RelayedTool)
     created = Call(found, {"region": "eu"})
     journal = created.journal
-    await found.prepare_task(created.requester, journal)
+    await created.prepare_task(journal)
     worker = elsewhere(**options)
     there = worker.maker.find("tools", ODD)
     assert isinstance(there, RelayedTool)
@@ -393,7 +394,7 @@ async def test_a_worker_and_a_replica_judge_a_tool_by_the_same_name(
     assert isinstance(found, RelayedTool)
     created = Call(found)
     journal = created.journal
-    await found.prepare_task(created.requester, journal)
+    await created.prepare_task(journal)
 
     other, worker = elsewhere(tools=rules), elsewhere(tools=rules)
     other.upstream.by_caller = replica.upstream.by_caller

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway.protocol.caller import Requester
 from gateway.registry.parts import KINDS, Kind
-from gateway.registry.relayed import Requester
 from gateway.sealing.principal import Principal
 from gateway.upstreams import readings
 from gateway.upstreams.failures import Reason, UpstreamFailure

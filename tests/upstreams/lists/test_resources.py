@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from gateway.authoring.served import Served
 from gateway.errors import CannotContinue, ResourceNotFound
+from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.protocol.uris.canonical import NotCanonical, canonical, canonical_listed
-from gateway.registry.relayed import RelayedResource, Requester
+from gateway.registry.relayed import RelayedResource
 from gateway.upstreams import known
 from gateway.upstreams.config.definition import Choice, Scopes
 from tests.protocol.uris.hostile import by_pydantic, by_urllib, hostile_uris

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from gateway.errors import ConfigurationError
+from gateway.protocol.caller import Requester
 from gateway.registry.parts import Part
-from gateway.registry.relayed import Requester
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.live import Live
 from gateway.upstreams.upstreams import Upstreams

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.capabilities import supports
@@ -17,43 +18,36 @@ from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, Question
-from gateway.engine.relaying import RelayLeg, journal_key
+from gateway.engine.relaying import journal_key
 from gateway.http_client.client import HttpClient
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
-from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.runtime.sources import Clock
 from gateway.sealing.packing import pack, unpack
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
-from gateway.upstreams.failures import Reason
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.stateless import StatelessClient
+from tests.calls.policies import POLICY
 
 ALL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
 
-class Counting:
+class Counting(UpstreamMetrics):
     """Counts what is reported of upstreams."""
 
     def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
         self.failures: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
 
-    def request_ended(self, _upstream: str, method: str, outcome: str, seconds: float) -> None: ...
-
-    def failed(self, _upstream: str, reason: Reason) -> None:
-        self.failures[reason.value] += 1
+    def failed(self, _upstream: str, reason: str) -> None:
+        self.failures[reason] += 1
 
     def dropped(self, _upstream: str, what: str) -> None:
         self.drops[what] += 1
-
-    def listed(self, _upstream: str, *, succeeded: bool) -> None: ...
-
-    def serves(self, _upstream: str, entries: int) -> None: ...
-
-    def breaker(self, _upstream: str, *, is_open: bool) -> None: ...
-
-    def in_flight(self, _upstream: str, requests: int) -> None: ...
 
 
 class Notes:
@@ -179,20 +173,27 @@ class Call:
         journal = self.journal
         leg = Leg(
             journal,
-            {},
+            answers or {},
             self.host,
+            POLICY,
             supports=lambda path: supports(self.can, path),
             detaching=Detaching.DONE if self.in_task else Detaching.FORBIDDEN,
+            notices=self.notes,
+            keeper=self.keeper if self.in_task else None,
+            sheds=(lambda: False) if may_shed else None,
         )
-        keeper = self.keeper if self.in_task else None
-        relaying = RelayLeg(leg, answers or {}, notices=self.notes, keeper=keeper, may_shed=may_shed)
         try:
-            function = (on or self.served).bind_relay(self.target, dict(self.arguments), self.requester, journal)
+            begin = (on or self.served).begin
+            function = begin(self.target, dict(self.arguments), self.requester, lambda: self.requester, journal)
         except Exception as error:  # noqa: BLE001 - as the runner does
             return Failed(error)
-        outcome = await run_leg(lambda _: function(relaying), leg, limited=False)
+        outcome = await run_leg(function, leg, limited=False)
         self.rest = journal.to_map()
         return outcome
+
+    async def prepare_task(self, journal: Journal) -> None:
+        """Keep in the journal what the legs of a task need."""
+        await self.served.prepare_task(lambda: self.requester, journal)
 
     async def result(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> dict[str, Any]:
         """Run a leg, and return its result as a client gets it."""

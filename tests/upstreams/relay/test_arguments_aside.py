@@ -11,8 +11,8 @@ from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, InputRequired, Outcome
-from gateway.engine.relaying import RelayLeg
-from gateway.registry.relayed import Requester
+from gateway.protocol.caller import Requester
+from tests.calls.policies import POLICY
 from tests.upstreams.relay.calling import Call, replica_of, text_of
 
 NESTED = {"rows": [[1, 2.5, 1e300, 2**70], {"name": "ä", "none": None}], "empty": {}}
@@ -44,13 +44,13 @@ BARE = {"resultType": "input_required", "requestState": "1"}
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 
 
-async def leg(client: Answering, call: Call, requester: Requester | None = None) -> tuple[Outcome, RelayLeg]:
+async def leg(client: Answering, call: Call, requester: Requester | None = None) -> tuple[Outcome, Leg]:
     client.arguments = {**NESTED}
     journal = Journal.begin(now_ms=1_000, flow_max_ms=60_000, random_bytes=bytes)
-    running = Leg(journal, {}, call.host, supports=lambda _: True)
-    relaying = RelayLeg(running, {})
-    function = call.served.bind_relay(call.target, client.arguments, requester or Requester(), journal)
-    return await run_leg(lambda _: function(relaying), running, limited=False), relaying
+    running = Leg(journal, {}, call.host, POLICY, supports=lambda _: True)
+    asking = requester or Requester()
+    function = call.served.begin(call.target, client.arguments, asking, lambda: asking, journal)
+    return await run_leg(function, running, limited=False), running
 
 
 async def test_the_arguments_are_empty_while_the_upstream_works_and_reach_it_as_they_are() -> None:
@@ -65,10 +65,11 @@ async def test_the_arguments_are_empty_while_the_upstream_works_and_reach_it_as_
 async def test_they_come_back_as_they_were() -> None:
     client = Answering(ASKING)
     async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
-        outcome, relaying = await leg(client, Call(replica.tool("find")))
+        outcome, running = await leg(client, Call(replica.tool("find")))
     assert isinstance(outcome, InputRequired)
-    assert relaying.restore_arguments is not None
-    relaying.restore_arguments()
+    assert running.away is not None
+    assert running.away.restore_arguments is not None
+    running.away.restore_arguments()
     assert client.arguments == NESTED
 
 

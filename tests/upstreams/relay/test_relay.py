@@ -686,7 +686,7 @@ async def test_a_task_keeps_the_token_that_its_caller_got(upstream: Recording) -
     async with replica_of(upstream.url, credentials=KeepsToken()) as replica:
         call = Call(replica.tool("ask_name"), in_task=True, exchange=object())
         journal = call.journal
-        await call.served.prepare_task(call.requester, journal)
+        await call.prepare_task(journal)
         call.rest = journal.to_map()
         await call.asked()
         call.answer_in_store(ADA)
@@ -698,12 +698,12 @@ async def test_a_call_whose_caller_can_get_no_token_does_not_become_a_task(upstr
     async with replica_of(upstream.url, credentials=KeepsToken()) as replica:
         call = Call(replica.tool("ask_name"))
         with pytest.raises(CannotContinue, match="no credential"):
-            await call.served.prepare_task(call.requester, call.journal)
+            await call.prepare_task(call.journal)
 
 
 async def test_a_call_that_becomes_a_task_between_two_rounds_keeps_its_place(replica: Replica) -> None:
     call = Call(replica.tool("ask_name"))
     assert isinstance(await call.leg(), InputRequired)
     journal = call.journal
-    await call.served.prepare_task(call.requester, journal)
+    await call.prepare_task(journal)
     assert journal.slot == call.rest["slot"]

@@ -55,6 +55,12 @@ async def test_answers_that_are_passed_on_may_be_larger_together_than_a_body(use
     assert reply.result["content"] == RESULT["content"]
 
 
+async def test_arguments_that_were_put_aside_are_there_again_in_each_round(user: DraftClient) -> None:
+    script = {"rounds": [{"k": FORM_QUESTION}] * 3, "aside": "a" * 100_000}
+    reply = await user.send("tools/call", call_params("bugs__play", script), answers={"name": ADA})
+    assert len(told_by(reply.result)["answered"]) == 3
+
+
 async def test_a_late_answer_to_an_earlier_round_does_not_count(user: DraftClient) -> None:
     async with calling(user, "bugs__play", rounds=[{"k": FORM_QUESTION}, {"k": FORM_QUESTION}]) as call:
         first = await asked(call)

@@ -149,7 +149,7 @@ class World:
             ),
             keeper=keeper,
             host=self.host,
-            failures=Failures(os.urandom, shows_errors=False),
+            failures=Failures(os.urandom, POLICY),
             policy=POLICY,
             notices=keeper,
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.runtime.turns import Turns
 from gateway.tasks.ports import Kept
 from tests.integration.raw import Answer
 from tests.storage.servers import Server
@@ -55,6 +56,25 @@ async def play(world: World, script: dict[str, Any], answers: list[dict[str, Any
         state = came[-1].result["requestState"]
         came.append(await world.call("bugs__play", script, can=ALL, inputResponses=given, requestState=state, **more))
     return came
+
+
+async def test_large_arguments_that_were_put_aside_are_decoded_again_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[Any] = []
+    begin = Turns.begin
+
+    async def noted(self: Turns, group: Any, caller: Any) -> None:
+        turns.append(caller)
+        await begin(self, group, caller)
+
+    monkeypatch.setattr(Turns, "begin", noted)
+    counts = []
+    for name in ("other", "aside"):
+        turns.clear()
+        await play(world, {"rounds": [{"k": FORM_QUESTION}], name: "a" * 100_000}, [])
+        counts.append(len(turns))
+    assert counts[1] == counts[0] + 1
 
 
 async def test_questions_of_several_rounds_go_out_and_answers_come_back_as_they_were(world: World) -> None:
