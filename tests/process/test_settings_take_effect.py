@@ -163,7 +163,7 @@ def test_a_call_that_waited_reads_answers_within_the_limits_of_json(inner: str) 
 
 def calls_of(app: GatewayApp, version: str) -> Any:
     """Return what answers calls of a handshake version."""
-    return app._services.wires.dispatcher._handshake._versions[version]._calls
+    return app._services.wires.dispatcher._handshake.versions[version]._calls
 
 
 @pytest.mark.setting("max_json_depth", "max_json_values")
@@ -454,7 +454,7 @@ def test_messages_of_other_replicas_and_the_memory_for_bodies_fit_the_largest_bo
     assert small.neighbours._max_bytes < 10_000_000 < large.neighbours._max_bytes
     assert small.wires.hops._max_bytes < 10_000_000 < large.wires.hops._max_bytes
     assert large.callers._bodies.share == 2**25
-    assert (small.waiting._max_bytes, large.waiting._max_bytes) == (2000, 2**25)
+    assert (small.waiting.max_bytes, large.waiting.max_bytes) == (2000, 2**25)
     assert make_app(max_unanswered_bytes=2**22)._services.callers._bodies.share == 2**20
 
 
