@@ -13,7 +13,8 @@ from gateway.admission.bodies import BodyBudget
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
-from gateway.auth import ResourceMetadata, make_verifier
+from gateway.admission.load_metrics import show_load
+from gateway.auth import ResourceMetadata, Verifier, make_verifier
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
@@ -29,6 +30,7 @@ from gateway.process.services import (
     make_key_holder,
     make_task_store,
     make_tracing,
+    make_upstreams,
     watch_key_file,
 )
 from gateway.protocol.challenges import Challenges
@@ -45,7 +47,6 @@ from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.web.hop import HopClient
 from gateway.web.neighbours import Neighbours
 from gateway.web.peers import Peers
-from gateway.web.ports import Authenticator
 from gateway.wires.assembly import Wires
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.ports import Carrier
@@ -69,7 +70,7 @@ class Services:
     settings: Settings
     keys: KeyHolder
     registry: Registry
-    authenticator: Authenticator
+    authenticator: Verifier
     calls: CallRunner
     wires: Wires
     telemetry: Telemetry
@@ -114,12 +115,12 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
     tracing = make_tracing(settings.replica_id)
-    upstreams = _upstreams(settings, telemetry, changes, tracing)
+    upstreams = make_upstreams(settings, telemetry, tracing, changes.announce)
     if upstreams is not None:
         registry = registry.arranged(upstreams.parts)
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     load = _load(settings)
-    telemetry.watch_load(load)
+    show_load(load, telemetry)
     telemetry.watch_threads(lambda: host.waiting_for_threads)
     keys.show(telemetry.seal_keys)
     metadata = _metadata(settings)
@@ -204,16 +205,6 @@ def _metadata(settings: Settings) -> ResourceMetadata | None:
 def _callers(settings: Settings) -> CallerLimits:
     bodies = BodyBudget(settings.max_unanswered_bytes, settings.max_body_bytes)
     return CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic, bodies)
-
-
-def _upstreams(
-    settings: Settings, telemetry: Telemetry, changes: ChangeHub, tracing: Traces | None
-) -> ServedUpstreams | None:
-    if settings.upstreams is None:
-        return None
-    from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most replicas have no upstreams
-
-    return ServedUpstreams(settings, telemetry.registry, changes.announce, tracing)
 
 
 def _carriers(

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from gateway.admission.bodies import HeldBody
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight, InFlightVisit
+from gateway.auth.verifier import VerifiedToken, Verifier
 from gateway.errors import (
     GatewayError,
     HttpRefusal,
@@ -34,7 +35,6 @@ from gateway.web.bodies import NEVER_REFUSED, QUICK_BYTES, QUICK_COMMAS, BodyRea
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
-from gateway.web.ports import Authenticator
 from gateway.wires.dispatch import Dispatcher
 from gateway.wires.replies import Accepted, Answered, Listening, Refused
 
@@ -98,7 +98,7 @@ class McpEndpoint:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        authenticator: Authenticator,
+        authenticator: Verifier,
         origins: OriginPolicy,
         telemetry: Telemetry,
         audit: AuditLog,
@@ -291,7 +291,7 @@ class McpEndpoint:
                 whole, body = None, b""
                 await working
 
-    async def _verify(self, arrival: Arrival, authorization: str | None) -> Caller:
+    async def _verify(self, arrival: Arrival, authorization: str | None) -> VerifiedToken:
         """Verify an unknown token. It may be forged, so its request takes no place while keys are fetched."""
         arrival.step_aside()
         return await self._authenticator.authenticate(authorization)
@@ -414,11 +414,9 @@ class _Client:
         self._entered = False
 
     def ask(self, request: bytes) -> None:
-        """See `gateway.wires.ports.Client.ask`."""
         self._exchange.ask(request)
 
     async def enter(self) -> None:
-        """See `gateway.wires.ports.Client.enter`."""
         if self._refused is not None:
             raise self._refused
         if self._visit is not None and not self._entered:
@@ -428,7 +426,6 @@ class _Client:
                 await waiting
 
     def leave(self) -> None:
-        """See `gateway.wires.ports.Client.leave`."""
         if self._visit is not None:
             self._visit.leave()
             self._entered = False
@@ -436,7 +433,6 @@ class _Client:
 
     @contextlib.contextmanager
     def streaming(self) -> Iterator[None]:
-        """See `gateway.wires.ports.Client.streaming`."""
         if self._streams:
             yield
             return
@@ -448,12 +444,10 @@ class _Client:
                 self._streams = False
 
     def holding(self) -> HeldBody:
-        """See `gateway.wires.ports.Client.holding`."""
         return self._callers.body(self._principal, _client_of(self._scope))
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """See `gateway.wires.ports.Client.waiting`."""
         with self.streaming(), self._exchange.ending_with_client():
             self.leave()
             yield
@@ -463,7 +457,7 @@ def _takes_streams(accept: bytes | None) -> bool:
     return not accept or accept.find(_STREAM) >= 0 or _STREAMS.search(accept) is not None
 
 
-def _asking(authenticator: Authenticator) -> Callable[[bytes], bool]:
+def _asking(authenticator: Verifier) -> Callable[[bytes], bool]:
     """Return a function that tells whether an `Authorization` header was verified before."""
 
     def is_verified(value: bytes) -> bool:

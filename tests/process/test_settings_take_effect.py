@@ -226,7 +226,7 @@ def test_a_call_of_a_session_waits_for_its_answer_no_longer_than_it_may(name: st
     given: dict[str, Any] = {name: 7}
     app = make_app(**given)
     handshake: Any = app._services.wires.dispatcher._handshake
-    calls = handshake._versions[LEGACY]._calls
+    calls = handshake.versions[LEGACY]._calls
     assert calls._seconds_for(SimpleNamespace(journal=SimpleNamespace(deadline_ms=1e15))) == 7
 
 
