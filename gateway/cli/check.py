@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -120,17 +120,7 @@ class Report:
 
     def as_json(self) -> str:
         """Return the report for programs."""
-        subjects = [
-            {
-                "subject": finding.subject,
-                "state": finding.state,
-                "notes": finding.notes,
-                "warnings": finding.warnings,
-                "unreachable": finding.unreachable,
-                "wrong": finding.wrong,
-            }
-            for finding in self.findings
-        ]
+        subjects = [{"subject": finding.subject, "state": finding.state} | asdict(finding) for finding in self.findings]
         return json.dumps({"exit_code": self.exit_code, "subjects": subjects}, indent=2)
 
 
