@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from gateway.calls.authority import Authority
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.calls.task_follower import TaskFollower, timeless
@@ -57,26 +59,26 @@ class TaskWords(Protocol):
         ...
 
 
-class TtlWords:
+class TtlWords(TaskWords):
     """Tasks in the format of 2025-11-25. If `with_progress`, progress is reported in separate fields."""
 
     def __init__(self, *, with_progress: bool) -> None:
         self._with_progress = with_progress
 
+    @override
     def task(self, view: TaskView) -> dict[str, Any]:
-        """See `TaskWords.task`."""
         return ttl_form.task(view, self._with_progress)
 
+    @override
     def status_notification(self, view: TaskView) -> bytes:
-        """See `TaskWords.status_notification`."""
         return ttl_form.status_notification(view, self._with_progress)
 
+    @override
     def related(self, task_id: str) -> dict[str, Any]:
-        """See `TaskWords.related`."""
         return ttl_form.related(task_id)
 
+    @override
     def final_result(self, view: TaskView) -> dict[str, Any]:
-        """See `TaskWords.final_result`."""
         return ttl_form.final_result(view)
 
 
