@@ -105,8 +105,7 @@ def _parser(command: Sequence[str], worker: argparse.ArgumentParser | None = Non
     return parser
 
 
-_Commands: TypeAlias = Any
-"""The commands of a parser. Their type has no public name."""
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 
 
 def _add_address_options(parser: argparse.ArgumentParser) -> None:

@@ -146,7 +146,7 @@ def cause_of(error: GatewayError) -> str:
     return "scope" if isinstance(error, InsufficientScope) else ""
 
 
-class AuditedLeg(msgspec.Struct, frozen=True, kw_only=True):
+class AuditedLeg(msgspec.Struct, frozen=True):
     """The fields of a leg's line.
 
     Attributes:

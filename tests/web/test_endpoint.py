@@ -387,12 +387,12 @@ async def test_a_client_that_disconnects_before_its_body_is_complete_gets_no_ans
 async def test_a_bug_of_ours_is_an_internal_error_that_reveals_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(*_arguments: object) -> None:
+    def fail(*_arguments: object) -> None:
         raise RuntimeError("the secret")
 
     app = make_app()
     with monkeypatch.context() as patch:
-        patch.setattr(app._endpoint, "_authenticator", SimpleNamespace(known=lambda _: None, authenticate=fail))
+        patch.setattr(app._endpoint, "_origins", SimpleNamespace(check=fail))
         answer = await Client(app).post(ECHO)
     assert answer.error == (500, -32603)
     assert answer.message["error"] == {"code": -32603, "message": "Internal error"}
