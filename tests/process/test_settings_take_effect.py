@@ -42,6 +42,7 @@ from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.identity import SigningKey, key_set
 from tests.integration.raw import META, META_CAPABILITIES, Answer, request, tool_call
+from tests.waiting import until
 
 SECRET = "a secret that only these tests know, 32 bytes"
 NOWHERE = "redis://127.0.0.1:1"
@@ -242,9 +243,7 @@ async def test_a_caller_with_as_many_streams_as_it_may_have_gets_no_other() -> N
     listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     first = Client(app)
     listening = asyncio.create_task(first.post(listen))
-    async with asyncio.timeout(20):
-        while not first.sent:  # noqa: ASYNC110 - the client of an ASGI application tells nobody
-            await asyncio.sleep(0)
+    await until(lambda: first.sent)
     assert (await Client(app).post(listen)).status == 429
     app.leave()
     assert (await listening).status == 200
