@@ -29,7 +29,7 @@ from gateway.process.exit import Ending
 from gateway.process.preflight import load_tools
 from gateway.process.reload import Reloader
 from gateway.process.replica import Services, build
-from gateway.process.services import check
+from gateway.process.services import check, watch_key_file
 from gateway.process.watchdog import watchdog
 from gateway.protocol.caller import Caller
 from gateway.registry.registry import Registry
@@ -270,7 +270,7 @@ class GatewayApp:
                 await stack.enter_async_context(totals.running(self._services.telemetry.registry))
         await open_at_start(self._services.registry.lifespans, stack)
         await stack.enter_async_context(self._services.authenticator.running())
-        for watcher in self._services.key_files():
+        for watcher in watch_key_file(self._services.settings, self._services.keys):
             await stack.enter_async_context(watcher.running())
         await stack.enter_async_context(self._services.neighbours.listening(self._services.wires.hops.take))
         await stack.enter_async_context(self._services.wires.broadcasts.running())

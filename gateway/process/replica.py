@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,14 +31,11 @@ from gateway.process.services import (
     make_task_store,
     make_tracing,
     make_upstreams,
-    watch_key_file,
 )
 from gateway.protocol.challenges import Challenges
 from gateway.registry.registry import Registry
 from gateway.runtime.compilation import is_compiled
-from gateway.runtime.file_watcher import FileWatcher
 from gateway.runtime.version import __version__
-from gateway.sealing.keyring import KeyRing
 from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
 from gateway.tokens.hop_messages import max_message_bytes
@@ -87,10 +84,6 @@ class Services:
     metadata: ResourceMetadata | None
     challenges: Challenges
     tracing: Traces | None
-
-    def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
-        """Yield the watcher of the seal keys' file, if they come from a file."""
-        yield from watch_key_file(self.settings, self.keys)
 
 
 def build(settings: Settings) -> Services:

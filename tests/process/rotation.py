@@ -20,7 +20,7 @@ from gateway.auth.tokens import mint
 from gateway.calls.failures import Failures
 from gateway.process.app import GatewayApp
 from gateway.process.replica import build
-from gateway.process.services import leg_policy
+from gateway.process.services import leg_policy, watch_key_file
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.cipher import Cipher
@@ -128,7 +128,7 @@ class Rotating:
         self.worker = build_worker(self._settings("worker"))
         self._watchers: list[FileWatcher[KeyRing]] = []
         for services in (self.first._services, self.second._services, self.worker):
-            self._watchers += services.key_files()
+            self._watchers += watch_key_file(services.settings, services.keys)
         assert len(self._watchers) == 3
 
     def _settings(self, name: str, **more: str) -> Settings:

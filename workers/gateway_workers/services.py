@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,8 @@ from gateway.process.services import (
     make_tracing,
     make_upstreams,
     make_work_queue,
-    watch_key_file,
 )
 from gateway.registry.registry import Registry, load_registry
-from gateway.runtime.file_watcher import FileWatcher
-from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
 
@@ -66,10 +62,6 @@ class WorkerServices:
     def make_upstreams(self, telemetry: ProcessTelemetry) -> ServedUpstreams | None:
         """Return the upstreams whose tools this worker runs; see `gateway.process.services.make_upstreams`."""
         return make_upstreams(self.settings, telemetry, self.tracing)
-
-    def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
-        """Yield the watcher of the seal keys' file, if they come from a file."""
-        yield from watch_key_file(self.settings, self.keys)
 
 
 def build_worker(settings: Settings) -> WorkerServices:
