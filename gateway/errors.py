@@ -386,12 +386,16 @@ class UnsupportedVersion(_FixedCode):
 class NotNow(_FixedCode):
     """The request is valid, but cannot be served right now.
 
-    It may succeed in `retry_after_seconds`, at least 1 (RFC 9110 section 10.2.3).
+    It may succeed in `retry_after_seconds`, at least 1 (RFC 9110 section 10.2.3). `TEXT` and `SECONDS` hold unless
+    others are given.
     """
 
-    def __init__(self, message: str, retry_after_seconds: int) -> None:
-        super().__init__(message, {"retryAfterSeconds": retry_after_seconds})
-        self.retry_after_seconds = retry_after_seconds
+    TEXT: ClassVar[str]
+    SECONDS: ClassVar[int] = 1
+
+    def __init__(self, retry_after_seconds: int | None = None, text: str | None = None) -> None:
+        self.retry_after_seconds = self.SECONDS if retry_after_seconds is None else retry_after_seconds
+        super().__init__(text or self.TEXT, {"retryAfterSeconds": self.retry_after_seconds})
 
 
 class TryAgain(NotNow):
@@ -402,20 +406,14 @@ class InProgress(TryAgain):
     """An earlier copy of this request is still running. When it has ended, a retry gets its answer."""
 
     CODE = -31001
-
-    def __init__(self, retry_after_seconds: int = 1) -> None:
-        super().__init__("The same request is still running", retry_after_seconds)
+    TEXT = "The same request is still running"
 
 
 class Overloaded(TryAgain):
     """The replica already has as many requests as it can serve in time."""
 
     CODE = -31001
-
     TEXT = "The server is overloaded"
-
-    def __init__(self, retry_after_seconds: int = 1, text: str | None = None) -> None:
-        super().__init__(text or self.TEXT, retry_after_seconds)
 
 
 class TooManyWaiting(Overloaded):
@@ -434,18 +432,15 @@ class AuditLogDown(TryAgain):
     """The audit log cannot be written, and no call may run without its entry (`GATEWAY_AUDIT_LOG_REQUIRED`)."""
 
     CODE = -31001
-
-    def __init__(self, retry_after_seconds: int = 5) -> None:
-        super().__init__("The server cannot accept calls right now", retry_after_seconds)
+    TEXT = "The server cannot accept calls right now"
+    SECONDS = 5
 
 
 class RateLimited(TryAgain):
     """The caller sends more requests than allowed."""
 
     CODE = -31003
-
-    def __init__(self, retry_after_seconds: int) -> None:
-        super().__init__("Too many requests", retry_after_seconds)
+    TEXT = "Too many requests"
 
 
 class TooManyStreams(TryAgain):
@@ -454,7 +449,7 @@ class TooManyStreams(TryAgain):
     CODE = -31003
 
     def __init__(self, limit: int, retry_after_seconds: int) -> None:
-        super().__init__(f"No more than {limit} streams may be open at a time", retry_after_seconds)
+        super().__init__(retry_after_seconds, f"No more than {limit} streams may be open at a time")
 
 
 class TooManyTasks(TryAgain):
@@ -463,7 +458,7 @@ class TooManyTasks(TryAgain):
     CODE = -31003
 
     def __init__(self, limit: int, retry_after_seconds: int) -> None:
-        super().__init__(f"No more than {limit} tasks may be stored at a time", retry_after_seconds)
+        super().__init__(retry_after_seconds, f"No more than {limit} tasks may be stored at a time")
 
 
 class TooManyTaskBytes(TryAgain):
@@ -472,24 +467,22 @@ class TooManyTaskBytes(TryAgain):
     CODE = -31003
 
     def __init__(self, limit: int, retry_after_seconds: int) -> None:
-        super().__init__(f"The tasks of one caller may store no more than {limit} bytes", retry_after_seconds)
+        super().__init__(retry_after_seconds, f"The tasks of one caller may store no more than {limit} bytes")
 
 
 class TaskStoreDown(NotNow):
     """The task store failed. Except with `TaskStoreAway`, the request may have taken effect."""
 
     CODE = -31004
-    MESSAGE: ClassVar[str] = "The task store did not answer in time; the request may still have taken effect"
-
-    def __init__(self, retry_after_seconds: int = 2) -> None:
-        super().__init__(self.MESSAGE, retry_after_seconds)
+    TEXT = "The task store did not answer in time; the request may still have taken effect"
+    SECONDS = 2
 
 
 class TaskStoreAway(TaskStoreDown, TryAgain):
     """The task store is unreachable or full, or refuses. The request had no effect and never will."""
 
     CODE = -31001
-    MESSAGE = "The task store is not available"
+    TEXT = "The task store is not available"
 
 
 class RejectReason(StrEnum):

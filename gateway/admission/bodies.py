@@ -14,6 +14,8 @@ from collections.abc import Hashable
 from types import TracebackType
 from typing import Final
 
+import msgspec
+
 from gateway.errors import Overloaded, TooManyBodyBytes
 
 SHARES: Final = 4
@@ -69,15 +71,12 @@ class BodyBudget:
             del self._held[caller]
 
 
-class HeldBody:
+class HeldBody(msgspec.Struct):
     """The bytes of one body; a context manager, which frees them at its end."""
 
-    __slots__ = ("_budget", "_caller", "_size")
-
-    def __init__(self, budget: BodyBudget, caller: Hashable) -> None:
-        self._budget = budget
-        self._caller = caller
-        self._size = 0
+    _budget: BodyBudget
+    _caller: Hashable
+    _size: int = 0
 
     def grow(self, size: int) -> None:
         """Count further bytes of the body; see `BodyBudget.take`."""
@@ -90,9 +89,7 @@ class HeldBody:
         Raises:
             TooManyBodyBytes: see `BodyBudget.take`.
         """
-        counted = self._budget.share
-        counted = min(counted, size)
-        further = counted - self._size
+        further = min(self._budget.share, size) - self._size
         if further > 0:
             self._budget.take(self._caller, further, extra)
             self._size += further

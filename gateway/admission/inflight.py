@@ -19,6 +19,8 @@ import statistics
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
+import msgspec
+
 from gateway.admission.arrivals import Arrivals, token_of
 from gateway.admission.leg_limit import Limit
 from gateway.errors import Overloaded, TooManyWaiting
@@ -381,42 +383,22 @@ class InFlight:
         return True
 
 
-class InFlightVisit:
+class InFlightVisit(msgspec.Struct):
     """One request on its way: it arrives, begins, enters and leaves.
 
-    `arrived_at` is when its headers were complete. The credential is said to identify its caller. Until the caller is
-    known, the request is one of the arrivals, `counted_for` its credential if there may be no place for it.
+    It counts `_since` its headers were complete. The credential is said to identify its caller. Until the caller is
+    known, the request is one of the arrivals, `_counted_for` its credential if there may be no place for it.
     """
 
-    __slots__ = (
-        "_arrivals",
-        "_caller",
-        "_counted_for",
-        "_credential",
-        "_has_place",
-        "_is_identified",
-        "_requests",
-        "_since",
-        "_waited",
-    )
-
-    def __init__(
-        self,
-        requests: InFlight,
-        arrived_at: float,
-        credential: bytes | None,
-        arrivals: Arrivals,
-        counted_for: bytes | None,
-    ) -> None:
-        self._requests = requests
-        self._credential = credential
-        self._arrivals: Arrivals | None = arrivals
-        self._counted_for = counted_for
-        self._caller: Hashable = None
-        self._since = arrived_at
-        self._waited = 0.0
-        self._is_identified = False
-        self._has_place = False
+    _requests: InFlight
+    _since: float
+    _credential: bytes | None
+    _arrivals: Arrivals | None
+    _counted_for: bytes | None
+    _caller: Hashable = None
+    _waited: float = 0.0
+    _is_identified: bool = False
+    _has_place: bool = False
 
     def begin(self) -> None:
         """Note that work on the request begins."""

@@ -7,7 +7,7 @@ from gateway.auth.inspection import inspect_exchange, inspect_provider
 from gateway.auth.keys import SharedSecret
 from gateway.auth.metadata import ResourceMetadata
 from gateway.auth.providers import read_key_file
-from gateway.auth.verifier import AnonymousVerifier, TokenVerifier, VerifiedToken, make_verifier
+from gateway.auth.verifier import AnonymousVerifier, TokenVerifier, VerifiedToken, Verifier, make_verifier
 
 __all__ = [
     "AnonymousVerifier",
@@ -15,6 +15,7 @@ __all__ = [
     "SharedSecret",
     "TokenVerifier",
     "VerifiedToken",
+    "Verifier",
     "check_bind",
     "inspect_exchange",
     "inspect_provider",

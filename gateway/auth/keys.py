@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from typing_extensions import override
 
 from gateway.errors import ConfigurationError, GatewayError
 from gateway.settings.model import SYMMETRIC_ALGORITHMS
@@ -50,8 +51,8 @@ class KeysUnavailable(GatewayError):
     """No keys could be read yet, so no token can be verified."""
 
 
-class Keys(Protocol):
-    """The keys that verify tokens."""
+class Keys:
+    """The keys that verify tokens. Unless a method says otherwise, they never change."""
 
     async def find(self, algorithm: str, key_id: str | None) -> Any:
         """Return the key for a token with this header, as PyJWT takes it.
@@ -62,53 +63,36 @@ class Keys(Protocol):
             UnknownKey: there is none, or more than one.
             KeysUnavailable: there are no keys at all yet.
         """
-        ...
+        raise NotImplementedError
 
-    def name_of(self, key: Any) -> bytes:
+    def name_of(self, _key: Any) -> bytes:
         """Return the name for `has_left` of a key that `find` has just returned, b"" for a key that never changes."""
-        ...
+        return b""
 
-    def has_left(self, name: bytes) -> bool:
+    def has_left(self, _name: bytes) -> bool:
         """Return whether a key with this name was in the set and no longer is."""
-        ...
+        return False
 
     def on_change(self, forget: Callable[[], None]) -> None:
         """Call `forget` each time the keys change, before anyone gets a new one."""
-        ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Keep the keys fresh while the context is open."""
-        ...
+        return contextlib.nullcontext()
 
 
-class SharedSecret:
+class SharedSecret(Keys):
     """One secret, shared with the issuer of the tokens. It verifies HS256 and nothing else."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
 
+    @override
     async def find(self, algorithm: str, key_id: str | None) -> str:
-        """Return the secret. The key id does not matter: there is only one key."""
-        del key_id
+        del key_id  # there is only one key
         if algorithm not in SYMMETRIC_ALGORITHMS:
             raise UnknownKey
         return self._secret
-
-    def name_of(self, key: Any) -> bytes:
-        """Return b"": a secret does not change while the process runs."""
-        del key
-        return b""
-
-    def has_left(self, _name: bytes) -> bool:
-        """Return False, for the same reason."""
-        return False
-
-    def on_change(self, forget: Callable[[], None]) -> None:
-        """Do nothing, for the same reason."""
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Do nothing: a secret needs no refresh."""
-        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Any, Final
 
+from typing_extensions import override
+
 from gateway.auth.fetch import FetchFailed, fetch
-from gateway.auth.keys import KeySet, KeysUnavailable
+from gateway.auth.keys import Keys, KeySet, KeysUnavailable
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError, Overloaded
 from gateway.observability.clock_watch import ClockSource
@@ -55,7 +57,7 @@ def read_key_file(path: Path, algorithms: Iterable[str]) -> KeySet:
     return KeySet.parse(content, algorithms, source=FILE_SETTING)
 
 
-class CurrentKeys:
+class CurrentKeys(Keys):
     """The current key set."""
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -64,16 +66,16 @@ class CurrentKeys:
         self._left: dict[bytes, None] = {}  # ordered
         self._forget: list[Callable[[], None]] = []
 
+    @override
     def on_change(self, forget: Callable[[], None]) -> None:
-        """Call `forget` each time the keys change, before anyone gets a new one."""
         self._forget.append(forget)
 
+    @override
     def name_of(self, key: Any) -> bytes:
-        """Return the name for `has_left` of a key that `find` has just returned."""
         return ensured(self._keys, "the key came from it").name_of(key)
 
+    @override
     def has_left(self, name: bytes) -> bool:
-        """Return whether a key with this name was in the set and no longer is."""
         return name in self._left
 
     def take(self, keys: KeySet) -> None:
@@ -107,8 +109,8 @@ class FileKeys(CurrentKeys):
     def _parse(self, content: bytes) -> KeySet:
         return KeySet.parse(content, self._algorithms, source=FILE_SETTING)
 
+    @override
     async def find(self, algorithm: str, key_id: str | None) -> Any:
-        """Return the key for a token with this header."""
         return ensured(self._keys, "the constructor has read it").find(algorithm, key_id)
 
     def running(self) -> AbstractAsyncContextManager[None]:

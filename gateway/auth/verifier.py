@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import jwt
 
@@ -86,11 +86,11 @@ class AnonymousVerifier:
 
     _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf, ends_at=math.inf, key=b"")
 
-    def known(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002 - of the other verifiers
+    def known(self, _authorization_header: str | None) -> VerifiedToken:
         """Return the anonymous caller."""
         return self._ANYBODY
 
-    async def authenticate(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002 - the same
+    async def authenticate(self, _authorization_header: str | None) -> VerifiedToken:
         """Return the anonymous caller."""
         return self._ANYBODY
 
@@ -153,7 +153,7 @@ class TokenVerifier:
         return self._keys.running()
 
     def known(self, authorization_header: str | None) -> VerifiedToken | None:
-        """See `gateway.web.ports.Authenticator.known`."""
+        """Return the caller if this token was verified before, or None."""
         if not authorization_header:
             return None
         # On the hot path: the digest covers the scheme too, so a known header in its usual spelling needs no parsing.
@@ -275,12 +275,16 @@ class TokenVerifier:
         return HttpRefusal(401, "Authentication required", [(challenges.HEADER, self._challenges.no_token())])
 
 
+Verifier: TypeAlias = TokenVerifier | AnonymousVerifier
+"""Identifies the caller by the `Authorization` header."""
+
+
 def make_verifier(
     settings: Settings,
     telemetry: Telemetry,
     challenges: Challenges | None = None,
     clock: Callable[[], float] = time.time,
-) -> TokenVerifier | AnonymousVerifier:
+) -> Verifier:
     """Build the verifier for `GATEWAY_AUTH`. `Settings.check_serving` has checked that the settings are complete.
 
     If the key file has no usable key, this raises `ConfigurationError`; if a setting is missing, `ValueError`.

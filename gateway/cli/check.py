@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,9 +22,11 @@ from gateway.auth import inspect_exchange, inspect_provider
 from gateway.auth.fetch import FetchFailed
 from gateway.authoring.server import identity_of
 from gateway.cli.check_replicas import examine_replicas
+from gateway.ensured import ensured
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import find_problems, find_tool_problems
+from gateway.process.services import make_task_store
 from gateway.registry.inventory import inventory
 from gateway.registry.registry import load_registry
 from gateway.sealing.keyring import KeyRing, generate_entry
@@ -118,17 +120,7 @@ class Report:
 
     def as_json(self) -> str:
         """Return the report for programs."""
-        subjects = [
-            {
-                "subject": finding.subject,
-                "state": finding.state,
-                "notes": finding.notes,
-                "warnings": finding.warnings,
-                "unreachable": finding.unreachable,
-                "wrong": finding.wrong,
-            }
-            for finding in self.findings
-        ]
+        subjects = [{"subject": finding.subject, "state": finding.state} | asdict(finding) for finding in self.findings]
         return json.dumps({"exit_code": self.exit_code, "subjects": subjects}, indent=2)
 
 
@@ -189,17 +181,16 @@ def _examine_upstreams(settings: Settings, environ: Mapping[str, str] | None, fi
     """Read the file of upstreams, without connecting to them."""
     if settings.upstreams is None:
         return
-    from gateway.upstreams.config.checks import describe, setting_problems, warnings  # noqa: PLC0415 - most deployments have none
-    from gateway.upstreams.config.reading import UpstreamReader  # noqa: PLC0415 - the same
+    from gateway.upstreams.config import checks, reading  # noqa: PLC0415 - most deployments have none
 
     try:
-        found = UpstreamReader(Path(settings.upstreams), environ).read()
+        found = reading.UpstreamReader(Path(settings.upstreams), environ).read()
     except ConfigurationError as error:
         finding.wrong += error.problems
         return
-    finding.wrong += setting_problems(found, settings, settings.upstreams)
-    finding.notes += describe(found)
-    finding.warnings += warnings(found, settings)
+    finding.wrong += checks.setting_problems(found, settings, settings.upstreams)
+    finding.notes += checks.describe(found)
+    finding.warnings += checks.warnings(found, settings)
 
 
 def _ring(settings: Settings, finding: Finding) -> KeyRing | None:
@@ -261,19 +252,12 @@ async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Find
     if settings.redis_url is None:
         finding.notes.append("GATEWAY_REDIS_URL is not set, so tools cannot run as tasks")
         return
-    from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
-
     audience = settings.audience
     if ring is None or audience is None:
         # Without the real key and audience, what all processes agree on cannot be compared. The server itself can.
         ring, audience = KeyRing.parse(generate_entry(secrets.token_bytes)), secrets.token_hex(16)
-    store = RedisTaskStore(
-        connect(settings.redis_url.get_secret_value(), ProcessTelemetry()),
-        KeyHolder(ring, audience, clock=time.time, random_bytes=os.urandom),
-        partitions=settings.task_partitions,
-        max_ttl_ms=settings.task_max_ttl_seconds * 1000,
-        max_value_bytes=settings.task_max_result_bytes,
-    )
+    keys = KeyHolder(ring, audience, clock=time.time, random_bytes=os.urandom)
+    store = ensured(make_task_store(settings, keys, ProcessTelemetry()), "there is a URL")
     try:
         finding.notes.append(await store.inspect())
     except ConfigurationError as error:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from typing_extensions import override
+
 from gateway.cli.children import Child, Nursery, State
-from gateway.cli.round_robin import NOT_FOUND, Address, Stream, finish
+from gateway.cli.round_robin import Address, Backends
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.sealing.keyring import KeyRing, generate_entry
@@ -95,8 +97,8 @@ class KeyFile:
 
 
 @dataclass(slots=True)
-class Fleet:
-    """The processes of a run. It is what the front forwards requests to.
+class Fleet(Backends):
+    """The processes of a run. The front forwards requests to the replicas that should run.
 
     Attributes:
         environ: the environment of processes that start from now on.
@@ -115,16 +117,16 @@ class Fleet:
     _keepers: list[asyncio.Task[None]] = field(default_factory=list)
     _restarting: asyncio.Task[None] | None = None
 
+    @override
     def addresses(self) -> Sequence[Address]:
-        """Return the addresses of the replicas that should run."""
         return [
             member.address
             for member in self.members.values()
             if member.address is not None and member.child.wanted.is_set()
         ]
 
+    @override
     def address_of(self, name: str) -> Address | None:
-        """Return the address of one replica if it should run."""
         member = self.members.get(name)
         return member.address if member is not None and member.child.wanted.is_set() else None
 
@@ -133,11 +135,6 @@ class Fleet:
         self._nursery = nursery
         for member in self.members.values():
             self._keep(member)
-
-    async def answer(self, _head: bytes, client: Stream) -> None:
-        """Answer that nobody controls the processes: the playground is off."""
-        client[1].write(NOT_FOUND)
-        await finish(client)
 
     async def stopped(self) -> list[Exception]:
         """Wait until all processes have ended after an order to stop, and return what went wrong."""

@@ -12,17 +12,18 @@ import asyncio
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from gateway.cli.fleet import CannotDo, Fleet, Kind, Member
 from gateway.cli.fleet_metrics import FleetMetrics
-from gateway.cli.round_robin import FLEET, Address, Stream, finish
+from gateway.cli.round_robin import FLEET, Address, Backends, Stream, finish
 from gateway.settings.hosts import is_loopback, without_port
 from gateway.web.playground.headers import HEADERS
 
@@ -51,8 +52,8 @@ class _Request:
     headers: Mapping[str, str]
 
 
-class FleetApi:
-    """Answers requests about the processes of a run; a `gateway.cli.round_robin.Backends`.
+class FleetApi(Backends):
+    """Answers requests about the processes of a run.
 
     `has_store` says whether this run has a task store of its own.
     """
@@ -67,16 +68,16 @@ class FleetApi:
         """Return the address of the page that may control the processes."""
         return f"{origin}/#{FRAGMENT}{self._token}"
 
-    def addresses(self) -> list[Address]:
-        """Return the addresses of the replicas that should get requests."""
-        return list(self._fleet.addresses())
+    @override
+    def addresses(self) -> Sequence[Address]:
+        return self._fleet.addresses()
 
+    @override
     def address_of(self, name: str) -> Address | None:
-        """Return the address of one replica if it should run."""
         return self._fleet.address_of(name)
 
+    @override
     async def answer(self, head: bytes, client: Stream) -> None:
-        """Answer one request, of which `head` was read, and close the connection."""
         reader, writer = client
         try:
             request = await _read_request(head, reader)

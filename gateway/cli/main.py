@@ -16,7 +16,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.cli.own_code import find_own_workers, import_from_working_directory
@@ -72,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(command: Sequence[str], worker: argparse.ArgumentParser | None = None) -> argparse.ArgumentParser:
+    """Return the parser. The options of `gateway worker`, which its own package parses, matter only for completion."""
     parser = argparse.ArgumentParser(
         prog="gateway",
         description=(
@@ -99,6 +100,8 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     _add_check(commands)
     _add_completion(commands)
     _add_size(commands, with_options=list(command) == ["size"])
+    if worker is not None:
+        commands.choices["worker"] = worker
     return parser
 
 
@@ -109,7 +112,7 @@ def _add_address_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
     parser.add_argument(
         "--port",
-        type=_port,
+        type=_number("a port", 0, 65535),
         default=DEFAULT_PORT,
         help="the port to listen on; 0 picks a free one (default: %(default)s)",
     )
@@ -168,14 +171,14 @@ def _add_dev(commands: _Commands) -> None:
     )
     parser.add_argument(
         "--replicas",
-        type=_replica_count,
+        type=_number("a number", 1, 64),
         default=2,
         metavar="N",
         help="how many replicas to run (default: %(default)s)",
     )
     parser.add_argument(
         "--workers",
-        type=_worker_count,
+        type=_number("a number", 0, 64),
         default=1,
         metavar="N",
         help="how many workers to run; 0 runs none (default: %(default)s)",
@@ -226,7 +229,11 @@ def _add_token(commands: _Commands) -> None:
         "--scope", action="append", default=[], metavar="NAME", help="a scope to grant; repeat it to grant several"
     )
     parser.add_argument(
-        "--ttl", type=_ttl, default=3600, metavar="SECONDS", help="how long the token is valid (default: %(default)s)"
+        "--ttl",
+        type=_number("a number of seconds", 1, 31_536_000),
+        default=3600,
+        metavar="SECONDS",
+        help="how long the token is valid (default: %(default)s)",
     )
     parser.add_argument("--client-id", metavar="NAME", help="the client that acts for the user")
     parser.add_argument("--issuer", metavar="NAME", help="the issuer of the token (default: GATEWAY_JWT_ISSUER)")
@@ -366,30 +373,13 @@ def _add_upstreams_option(parser: argparse.ArgumentParser, default: str | None =
     )
 
 
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port between 0 and 65535")
-    return int(text)
+def _number(what: str, least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what} between {least} and {most}")
+        return int(text)
 
-
-def _replica_count(text: str) -> int:
-    return _count(text, 1)
-
-
-def _worker_count(text: str) -> int:
-    return _count(text, 0)
-
-
-def _count(text: str, least: int) -> int:
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between {least} and 64")
-    return int(text)
-
-
-def _ttl(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 31_536_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds between 1 and 31536000")
-    return int(text)
+    return read
 
 
 def _claim(text: str) -> tuple[str, Any]:
@@ -605,18 +595,9 @@ def _completion(arguments: argparse.Namespace) -> int:
     import shtab
 
     find_own_workers()
-    parser = _parser(["size"])
-    _give_worker_its_options(parser)
+    parser = _parser(["size"], importlib.import_module(WORKERS).make_parser("gateway worker"))
     print(shtab.complete(parser, arguments.shell))
     return 0
-
-
-def _give_worker_its_options(parser: argparse.ArgumentParser) -> None:
-    """Put the options of `gateway worker`, which its own package parses, where shell completion looks for them."""
-    worker = importlib.import_module(WORKERS).make_parser("gateway worker")
-    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to reach a parser's commands
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            action.choices["worker"] = worker
 
 
 def _upstream_entries(found: UpstreamFile | None) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.runtime.background import task_running
 
@@ -51,38 +51,22 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Address: TypeAlias = tuple[str, int]
 
 
-class Backends(Protocol):
-    """The processes behind the front."""
-
-    def addresses(self) -> Sequence[Address]:
-        """Return the addresses of the replicas that should get requests."""
-        ...
-
-    def address_of(self, name: str) -> Address | None:
-        """Return the address of one replica, or None if there is none with that name."""
-        ...
-
-    async def answer(self, head: bytes, client: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        """Answer a request about the processes themselves, of which `head` was read."""
-        ...
-
-
-class Fixed:
-    """Replicas that never change and that nobody controls."""
+class Backends:
+    """The processes behind the front. Unless a method says otherwise, they never change and nobody controls them."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = tuple(addresses)
 
     def addresses(self) -> Sequence[Address]:
-        """Return all addresses."""
+        """Return the addresses of the replicas that should get requests."""
         return self._addresses
 
     def address_of(self, _name: str) -> Address | None:
-        """Return None: these replicas have no names."""
+        """Return the address of one replica, or None if there is none with that name."""
         return None
 
     async def answer(self, _head: bytes, client: Stream) -> None:
-        """Answer that there is nothing to control."""
+        """Answer a request about the processes themselves, of which the head was read, and close the connection."""
         client[1].write(NOT_FOUND)
         await finish(client)
 
@@ -91,7 +75,7 @@ class Front:
     """Connects each client to the next replica; `close` closes the listener."""
 
     def __init__(self, backends: Backends | Sequence[Address], listener: socket.socket) -> None:
-        self._backends: Backends = Fixed(backends) if isinstance(backends, Sequence) else backends
+        self._backends = Backends(backends) if isinstance(backends, Sequence) else backends
         self._next = 0
         self._listener = listener
         self._server: asyncio.Server | None = None

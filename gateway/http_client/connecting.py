@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from gateway.http_client.addresses import AddressRule
@@ -22,28 +23,20 @@ ADDRESS_SECONDS: Final = 2.0
 """The time limit for one of several addresses, before the next one is tried."""
 
 
+@dataclass(frozen=True, slots=True)
 class Connector:
     """Opens connections to one target, perhaps by a proxy. Only https needs TLS contexts.
 
     The rule says which addresses the target may have. The proxy's are always the operator's own.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        *,
-        tls: TlsContexts | None,
-        proxy: Proxy | None,
-        proxy_tls: TlsContexts | None,
-        rule: AddressRule,
-        resolve: Resolve,
-    ) -> None:
-        self._target = target
-        self._tls = tls
-        self._proxy = proxy
-        self._proxy_tls = proxy_tls
-        self._rule = rule
-        self._resolve = resolve
+    target: Target
+    _: KW_ONLY
+    tls: TlsContexts | None
+    proxy: Proxy | None
+    proxy_tls: TlsContexts | None
+    rule: AddressRule
+    resolve: Resolve
 
     async def connect(self, deadline: float) -> HttpConnection:
         """Return a new connection, ready for a request.
@@ -64,13 +57,13 @@ class Connector:
             raise HttpFailure(HttpReason.UNREACHABLE, sent=False, detail=_described(error)) from None
 
     async def _open(self) -> HttpConnection:
-        target, proxy = self._target, self._proxy
+        target, proxy = self.target, self.proxy
         if proxy is None:
-            addresses = await allowed_addresses(target.host, target.port, self._rule, self._resolve)
-            return await self._dial(addresses, target.port, self._tls, target.host)
-        addresses = await allowed_addresses(proxy.host, proxy.port, AddressRule.OPERATOR, self._resolve)
-        connection = await self._dial(addresses, proxy.port, self._proxy_tls, proxy.host)
-        return connection if self._tls is None else await self._tunnel(connection, proxy, self._tls.context())
+            addresses = await allowed_addresses(target.host, target.port, self.rule, self.resolve)
+            return await self._dial(addresses, target.port, self.tls, target.host)
+        addresses = await allowed_addresses(proxy.host, proxy.port, AddressRule.OPERATOR, self.resolve)
+        connection = await self._dial(addresses, proxy.port, self.proxy_tls, proxy.host)
+        return connection if self.tls is None else await self._tunnel(connection, proxy, self.tls.context())
 
     async def _dial(self, addresses: list[str], port: int, tls: TlsContexts | None, name: str) -> HttpConnection:
         """Connect to the first address that can be reached; with TLS, its certificate must be for the name."""
@@ -101,9 +94,7 @@ class Connector:
         try:
             await self._ask_for_tunnel(connection, proxy)
             encrypted = HttpConnection()
-            transport = await loop.start_tls(
-                connection.transport, encrypted, context, server_hostname=self._target.host
-            )
+            transport = await loop.start_tls(connection.transport, encrypted, context, server_hostname=self.target.host)
         except BaseException:
             connection.abort()
             raise
@@ -130,10 +121,10 @@ class Connector:
 
     async def _tunnel_end(self) -> str:
         """Return where the tunnel ends. The proxy resolves a name itself, unless its addresses have to be checked."""
-        target = self._target
-        if self._rule is AddressRule.OPERATOR:
+        target = self.target
+        if self.rule is AddressRule.OPERATOR:
             return authority_of(target.host, target.port)
-        addresses = await allowed_addresses(target.host, target.port, self._rule, self._resolve)
+        addresses = await allowed_addresses(target.host, target.port, self.rule, self.resolve)
         return authority_of(addresses[0], target.port)
 
 

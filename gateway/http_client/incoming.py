@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from gateway.http_client.failures import HttpFailure, HttpReason
 
 MAX_BUFFERED_BYTES: Final = 64 * 1024
 """The connection stops reading when this much of a body waits for its reader."""
 
-_NO_HEADERS: Final[Mapping[str, str]] = {}
 
-
-class Incoming:
+class Incoming(msgspec.Struct):
     """Passes a response from its connection to its one reader.
 
     The connection calls `receive_head`, `receive`, `complete` and `fail`; the reader calls `head`, `piece` and
@@ -22,28 +22,15 @@ class Incoming:
     it does read.
     """
 
-    __slots__ = (
-        "_failure",
-        "_loop",
-        "_pieces",
-        "_size",
-        "_waiter",
-        "headers",
-        "is_complete",
-        "resume",
-        "status",
-    )
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.status = 0
-        self.headers = _NO_HEADERS
-        self.is_complete = False
-        self.resume: Callable[[], None] | None = None
-        self._loop = loop
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self._failure: tuple[HttpReason, str] | None = None
+    _loop: asyncio.AbstractEventLoop
+    status: int = 0
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    is_complete: bool = False
+    resume: Callable[[], None] | None = None
+    _pieces: list[bytes] = msgspec.field(default_factory=list)
+    _size: int = 0
+    _waiter: asyncio.Future[None] | None = None
+    _failure: tuple[HttpReason, str] | None = None
 
     def receive_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Take the status and headers."""

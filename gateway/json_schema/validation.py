@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 import jsonschema_rs
@@ -76,13 +77,9 @@ class SchemaValidator:
 
     def _too_costly(self, value: Any) -> str | None:
         """Return why checking a value would cost too much, or None."""
-        try:
-            data = msgspec.json.encode(value)
-        except (RecursionError, ValueError, OverflowError, TypeError):
-            try:
-                data = msgspec.json.encode(json_value(value, "the value"))
-            except Exception:  # noqa: BLE001 - whatever it is, it is not JSON
-                return "it contains a value that JSON cannot represent"
+        data = _as_json(value)
+        if data is None:
+            return "it contains a value that JSON cannot represent"
         if self._minds_numbers and _COSTLY_NUMBER.search(data) and _has_many_costly_numbers(value):
             return f"it has more than {MOST_COSTLY_NUMBERS} numbers of 16 digits or more"
         if len(data) <= self._free_bytes:
@@ -93,6 +90,16 @@ class SchemaValidator:
         if units + most.byte * len(data) <= FREE_UNITS + UNITS_OF_BYTE * len(data):
             return None
         return "it is too large to be checked against its schema"
+
+
+def _as_json(value: Any) -> bytes | None:
+    """Return a value as JSON, None if it has no such form."""
+    try:
+        return msgspec.json.encode(value)
+    except (RecursionError, ValueError, OverflowError, TypeError):
+        with suppress(Exception):  # whatever it is, it is not JSON
+            return msgspec.json.encode(json_value(value, "the value"))
+        return None
 
 
 def _has_many_costly_numbers(value: Any) -> bool:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from gateway.errors import AuditLogDown, GatewayError, InsufficientScope, InvalidRequestState
 from gateway.observability.logs import LEVEL_WIDTH
 from gateway.observability.metrics import RefusalReason
@@ -144,10 +146,10 @@ def cause_of(error: GatewayError) -> str:
     return "scope" if isinstance(error, InsufficientScope) else ""
 
 
-class AuditedLeg:
+class AuditedLeg(msgspec.Struct, frozen=True):
     """The fields of a leg's line.
 
-    Args:
+    Attributes:
         target: the requested name or URI, cut to `MAX_TARGET_CHARS`.
         task: the id of the task; "" if there is none.
         upstream: the name of the other server that a relay called; "" for everything of our own.
@@ -156,30 +158,15 @@ class AuditedLeg:
         ms: how many milliseconds it took, as a decimal number.
     """
 
-    __slots__ = ("flow", "leg", "method", "ms", "outcome", "target", "task", "upstream", "upstream_ms")
-
-    def __init__(
-        self,
-        *,
-        method: str,
-        target: str,
-        task: str,
-        upstream: str,
-        upstream_ms: str,
-        flow: str,
-        leg: int,
-        outcome: str,
-        ms: str,
-    ) -> None:
-        self.method: Final = method
-        self.target: Final = target
-        self.task: Final = task
-        self.upstream: Final = upstream
-        self.upstream_ms: Final = upstream_ms
-        self.flow: Final = flow
-        self.leg: Final = leg
-        self.outcome: Final = outcome
-        self.ms: Final = ms
+    method: str
+    target: str
+    task: str
+    upstream: str
+    upstream_ms: str
+    flow: str
+    leg: int
+    outcome: str
+    ms: str
 
 
 class Format:

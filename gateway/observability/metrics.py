@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 from gateway import errors
 from gateway.errors import HopReason, RejectReason
@@ -117,54 +117,11 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
 }
 
 
-class Load(Protocol):
-    """The load of a replica and its limits. Read by the thread that serves metrics."""
-
-    @property
-    def limit(self) -> int:
-        """How many requests may be worked on at once."""
-        ...
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that are worked on or wait for a place."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for a place."""
-        ...
-
-    @property
-    def callers_waiting(self) -> int:
-        """Callers that wait for a place."""
-        ...
-
-    @property
-    def share_refusals(self) -> Count:
-        """Requests refused because their caller already had its share."""
-        ...
-
-    @property
-    def queue_wait_p90(self) -> float:
-        """The 90th percentile of the waiting time in seconds, including requests that still wait."""
-        ...
-
-    @property
-    def queue_target(self) -> float:
-        """The target for `queue_wait_p90`, in seconds."""
-        ...
-
-    @property
-    def draining(self) -> bool:
-        """Whether the replica is draining."""
-        ...
-
-
 class Telemetry(ProcessTelemetry):
     """The metrics of one replica.
 
-    `tools` are the names of the registered tools, prompts and resources; all others count as `other`.
+    `tools` are the names of the registered tools, prompts and resources; all others count as `other`. Attributes that
+    are functions count one event of their metric.
     """
 
     def __init__(self, tools: Iterable[str] = ()) -> None:
@@ -172,19 +129,19 @@ class Telemetry(ProcessTelemetry):
         self._tools = frozenset(tools)
         self._running = 0
         self.gauge("gateway_legs_in_flight", "Legs running now.").set_function(lambda: self._running)
-        self._too_large = self.counter(
+        self.state_too_large = self.counter(
             "gateway_states_too_large", "Calls that ended because their request state became too large."
-        )
-        self._refused = self.count_each(
+        ).inc
+        self.request_refused = self.count_each(
             "gateway_requests_refused", "Requests answered with an error or cut off, by reason.", RefusalReason
         )
-        self._connections_refused = self.counter(
+        self.connection_refused = self.counter(
             "gateway_connections_refused",
             "Connections closed at once because the limit of open connections was reached.",
-        )
-        self._clients_lost = self.counter(
+        ).inc
+        self.client_lost = self.counter(
             "gateway_clients_lost", "Connections closed because the client stopped acknowledging a stream."
-        )
+        ).inc
         self._add_durations()
         self._add_states()
         self._add_messages()
@@ -221,19 +178,19 @@ class Telemetry(ProcessTelemetry):
     def _add_states(self) -> None:
         self._states_sealed = self.count_by_key("gateway_states_sealed", "Request states sealed, by key id.")
         self._states_opened = self.count_by_key("gateway_states_opened", "Request states opened, by key id.")
-        self._rejections = self.count_each(
+        self.state_rejected = self.count_each(
             "gateway_state_rejections", "Request states rejected, by reason.", RejectReason
         )
-        self._sessions_sealed = self.count_by_key("gateway_sessions_sealed", "Sessions started, by key id.")
-        self._sessions_opened = self.count_by_key(
+        self.session_sealed = self.count_by_key("gateway_sessions_sealed", "Sessions started, by key id.").count
+        self.session_opened = self.count_by_key(
             "gateway_sessions_opened", "Session ids opened for requests, by key id."
-        )
-        self._session_rejections = self.count_each(
+        ).count
+        self.session_rejected = self.count_each(
             "gateway_session_rejections", "Session ids rejected, by reason.", RejectReason
         )
 
     def _add_messages(self) -> None:
-        self._response_rejections = self.count_each(
+        self.response_rejected = self.count_each(
             "gateway_response_rejections",
             "Responses of clients that no waiting call received, by reason.",
             RejectReason,
@@ -244,7 +201,7 @@ class Telemetry(ProcessTelemetry):
             "result",
             {True: "answered", False: "failed"},
         )
-        self._hops_refused = self.count_each(
+        self.hop_refused = self.count_each(
             "gateway_hop_messages_refused",
             "Messages at the path for other replicas that were rejected, by reason.",
             HopReason,
@@ -255,13 +212,13 @@ class Telemetry(ProcessTelemetry):
             "result",
             {True: "failed", False: "delivered"},
         )
-        self._hints_dropped = self.counter(
+        self.hint_dropped = self.counter(
             "gateway_broadcast_hints_dropped",
             "Cancelled requests and changes that were not sent to other replicas because there were too many at once.",
-        )
+        ).inc
 
     def _add_token_keys(self) -> None:
-        self._token_keys = self.gauge("gateway_token_keys", "Public keys that can verify tokens.")
+        self.token_keys = self.gauge("gateway_token_keys", "Public keys that can verify tokens.").set
         self._token_keys_read = self.count_by(
             "gateway_token_keys_read",
             "Requests for the identity provider's keys, by result.",
@@ -272,33 +229,6 @@ class Telemetry(ProcessTelemetry):
     def serve(self, tools: Iterable[str]) -> None:
         """Count these tools, prompts and resources by name from now on."""
         self._tools = frozenset(tools)
-
-    def watch_load(self, load: Load) -> None:
-        """Show the state of admission control, which is read at each scrape."""
-        for name, documentation, value in (
-            ("gateway_inflight_limit", "How many requests may be worked on at once now.", lambda: load.limit),
-            ("gateway_requests_in_flight", "Requests that are worked on or wait now.", lambda: load.in_flight),
-            ("gateway_requests_waiting", "Requests that wait for a place now.", lambda: load.waiting),
-            ("gateway_callers_waiting", "Callers that wait for a place now.", lambda: load.callers_waiting),
-            (
-                "gateway_queue_wait_p90_seconds",
-                "Time from a request's headers to its leg, 90th percentile, including requests that still wait.",
-                lambda: load.queue_wait_p90,
-            ),
-            (
-                "gateway_queue_target_seconds",
-                "Target for the time that requests wait for their leg, 90th percentile.",
-                lambda: load.queue_target,
-            ),
-            ("gateway_draining", "Whether this replica is draining: 1 or 0.", lambda: load.draining),
-        ):
-            self.gauge(name, documentation).set_function(value)
-        Counts(
-            "gateway_share_refusals",
-            "Requests refused because their caller already had its share of a busy replica.",
-            (),
-            self.registry,
-        ).show(load.share_refusals)
 
     def watch_threads(self, waiting: Callable[[], int]) -> None:
         """Show how many blocking functions wait for a thread."""
@@ -347,65 +277,17 @@ class Telemetry(ProcessTelemetry):
         self._states_opened.count(key_id)
         self._open_seconds.observe(seconds)
 
-    def session_sealed(self, key_id: bytes) -> None:
-        """Count a session that starts, sealed with one of our keys."""
-        self._sessions_sealed.count(key_id)
-
-    def session_opened(self, key_id: bytes) -> None:
-        """Count a request whose session opened with one of our keys."""
-        self._sessions_opened.count(key_id)
-
-    def token_keys(self, count: int) -> None:
-        """Show how many public keys can verify tokens now."""
-        self._token_keys.set(count)
-
     def token_keys_read(self, *, failed: bool) -> None:
         """Count a request for the identity provider's keys."""
         self._token_keys_read[failed].inc()
-
-    def state_rejected(self, reason: RejectReason) -> None:
-        """Count a request state that was rejected."""
-        self._rejections[reason].inc()
-
-    def session_rejected(self, reason: RejectReason) -> None:
-        """Count a session id that was rejected."""
-        self._session_rejections[reason].inc()
-
-    def response_rejected(self, reason: RejectReason) -> None:
-        """Count a client's response that no call waits for."""
-        self._response_rejections[reason].inc()
 
     def hop_sent(self, *, answered: bool) -> None:
         """Count a message to another replica, and whether a valid reply came back."""
         self._hops_sent[answered].inc()
 
-    def hop_refused(self, reason: HopReason) -> None:
-        """Count a message to this replica that was rejected."""
-        self._hops_refused[reason].inc()
-
     def broadcast(self, *, failed: bool) -> None:
         """Count a message to all other replicas."""
         self._broadcasts[failed].inc()
-
-    def hint_dropped(self) -> None:
-        """Count a hint that was not sent to other replicas."""
-        self._hints_dropped.inc()
-
-    def state_too_large(self) -> None:
-        """Count a call that ended because its state exceeded the size limit."""
-        self._too_large.inc()
-
-    def connection_refused(self) -> None:
-        """Count a connection that was closed at once because too many are open."""
-        self._connections_refused.inc()
-
-    def client_lost(self) -> None:
-        """Count a connection that was closed because its client is gone."""
-        self._clients_lost.inc()
-
-    def request_refused(self, reason: RefusalReason) -> None:
-        """Count a request that was answered with an error."""
-        self._refused[reason].inc()
 
     def _bind_leg(self, method: str, tool: str, outcome: str, wire: str) -> tuple[Count, Distribution]:
         labels = (method, tool, outcome, wire)

@@ -65,16 +65,16 @@ class ProcessTelemetry:
         self._build = self.gauge("gateway_build_info", "The running version; always 1.", "version", "compiled")
         self._seal_keys = self.gauge("gateway_seal_keys", "The seal keys in use, by role.", "key_id", "role")
         self._by_key: list[KeyCounter] = []
-        self._fields_sealed = self.count_by_key(
+        self.field_sealed = self.count_by_key(
             "gateway_task_fields_sealed", "Fields of tasks sealed for Redis, by key id."
-        )
-        self._fields_opened = self.count_by_key(
+        ).count
+        self.field_opened = self.count_by_key(
             "gateway_task_fields_opened", "Fields of tasks from Redis that opened, by key id."
-        )
-        self._field_rejections = self.count_each(
+        ).count
+        self.field_rejected = self.count_each(
             "gateway_task_field_rejections", "Fields of tasks from Redis that did not open, by reason.", RejectReason
         )
-        self._redis_errors = self.count_each(
+        self.redis_failed = self.count_each(
             "gateway_redis_errors", "Redis commands that failed, by kind.", RedisErrorKind, label="kind"
         )
         lost = "gateway_audit_lines_lost", "Audit log lines that were not written."
@@ -96,9 +96,14 @@ class ProcessTelemetry:
 
     def count_each(
         self, name: str, documentation: str, values: Iterable[_Value], *, label: str = "reason"
-    ) -> dict[_Value, Counter]:
-        """Add a counter with one label that has these values, as `count_by` does."""
-        return self.count_by(name, documentation, label, {value: value.value for value in values})
+    ) -> Callable[[_Value], None]:
+        """Add a counter with one label that has these values, and return the function that counts one of them."""
+        children = self.count_by(name, documentation, label, {value: value.value for value in values})
+
+        def count(value: _Value) -> None:
+            children[value].inc()
+
+        return count
 
     def _audit_lines_lost(self) -> int:
         return self.audit_lines_lost()
@@ -120,19 +125,3 @@ class ProcessTelemetry:
             self._seal_keys.labels(key_id, "opens" if position else "seals").set(1)
             for counter in self._by_key:
                 counter.show(bytes.fromhex(key_id))
-
-    def field_sealed(self, key_id: bytes) -> None:
-        """Count a field of a task that was sealed."""
-        self._fields_sealed.count(key_id)
-
-    def field_opened(self, key_id: bytes) -> None:
-        """Count a field of a task that opened."""
-        self._fields_opened.count(key_id)
-
-    def field_rejected(self, reason: RejectReason) -> None:
-        """Count a field of a task that did not open: its key is missing here, or the field was changed."""
-        self._field_rejections[reason].inc()
-
-    def redis_failed(self, kind: RedisErrorKind) -> None:
-        """Count a Redis command that failed."""
-        self._redis_errors[kind].inc()

@@ -276,7 +276,6 @@ class _LegSpan:
         self._journal = journal
 
     def end(self, outcome: str, task_id: str = "") -> None:
-        """See `gateway.calls.ports.LegTrace.end`."""
         span = self._attached.span
         span.set_attribute("gateway.flow", self._journal.flow_id)
         span.set_attribute("gateway.leg", self._journal.legs)
@@ -293,7 +292,6 @@ class _TaskSpan:
         self._attached = attached
 
     def end(self, outcome: str, task_id: str = "") -> None:
-        """See `gateway.calls.ports.LegTrace.end`."""
         del task_id  # the span has it from the start
         _record_outcome(self._attached.span, outcome)
         self._attached.end()
@@ -307,12 +305,10 @@ class _UpstreamSpan:
 
     @property
     def traceparent(self) -> str:
-        """See `gateway.upstreams.ports.RequestTrace.traceparent`."""
         place = self._span.get_span_context()
         return f"00-{place.trace_id:032x}-{place.span_id:016x}-{place.trace_flags:02x}"
 
     def end(self, outcome: str) -> None:
-        """See `gateway.upstreams.ports.RequestTrace.end`."""
         self._span.set_attribute("gateway.outcome", outcome)
         if outcome not in _ANSWERED:
             _mark(self._span, outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -16,6 +17,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from gateway.authoring.lifespans import open_at_start
+from gateway.calls.task_access import TaskAccess
 from gateway.errors import ConfigurationError
 from gateway.http.asgi import AsgiApp, Receive, Scope, Send
 from gateway.http.descriptors import make_room
@@ -27,7 +29,7 @@ from gateway.process.exit import Ending
 from gateway.process.preflight import load_tools
 from gateway.process.reload import Reloader
 from gateway.process.replica import Services, build
-from gateway.process.services import check
+from gateway.process.services import check, watch_key_file
 from gateway.process.watchdog import watchdog
 from gateway.protocol.caller import Caller
 from gateway.registry.registry import Registry
@@ -155,13 +157,12 @@ class GatewayApp:
             parts = wires.dispatcher.registry.parts
             return [Upstream(name=part.name, prefix=part.prefix) for part in parts if part.name]
 
-        async def tasks(authorization: str | None) -> Sequence[TaskView]:
-            assert access is not None  # noqa: S101 - the route exists only with a task store
+        async def tasks(access: TaskAccess, authorization: str | None) -> Sequence[TaskView]:
             caller = await authenticate(authorization)
             async with readings.turn():
                 return await access.newest(MAX_TASKS, caller, wires.dispatcher.registry)
 
-        return Playground(config, upstreams, None if access is None else tasks)
+        return Playground(config, upstreams, None if access is None else functools.partial(tasks, access))
 
     def _metadata(self, paths: frozenset[str] | None) -> Metadata | None:
         metadata, wires = self._services.metadata, self._services.wires
@@ -269,7 +270,7 @@ class GatewayApp:
                 await stack.enter_async_context(totals.running(self._services.telemetry.registry))
         await open_at_start(self._services.registry.lifespans, stack)
         await stack.enter_async_context(self._services.authenticator.running())
-        for watcher in self._services.key_files():
+        for watcher in watch_key_file(self._services.settings, self._services.keys):
             await stack.enter_async_context(watcher.running())
         await stack.enter_async_context(self._services.neighbours.listening(self._services.wires.hops.take))
         await stack.enter_async_context(self._services.wires.broadcasts.running())
@@ -353,7 +354,7 @@ def make_server(
     return DrainingServer(
         served,
         limits=limits,
-        callbacks=server_callbacks(services.telemetry, app, replica_id=replica_id),
+        callbacks=server_callbacks(services.telemetry, app.arrived, app.still_arriving, replica_id=replica_id),
         notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
         path=ENDPOINT_PATH,

@@ -69,14 +69,13 @@ def find_upstream_problems(settings: Settings, problems: Problems, *, works: boo
     """
     if settings.upstreams is None:
         return None
-    from gateway.upstreams.config.checks import setting_problems  # noqa: PLC0415 - most processes have no upstreams
-    from gateway.upstreams.config.reading import UpstreamReader  # noqa: PLC0415 - the same
+    from gateway.upstreams.config import checks, reading  # noqa: PLC0415 - most processes have no upstreams
 
     found = None
     with problems.noted():
-        found = UpstreamReader(Path(settings.upstreams)).read()
+        found = reading.UpstreamReader(Path(settings.upstreams)).read()
         if not works:
-            problems.add(*setting_problems(found, settings, settings.upstreams))
+            problems.add(*checks.setting_problems(found, settings, settings.upstreams))
     return found
 
 

@@ -75,9 +75,10 @@ class Reloader:
                 del sys.modules[name]
             sys.modules.update(old)
             self._is_refused = True
-            log.error(  # noqa: TRY400 - the author needs the reason, not a traceback of the gateway
+            log.exception(
                 "reload failed; the previous tools stay in use",
                 extra={"reason": str(error)},
+                # The author needs the reason, not a traceback of the gateway.
                 exc_info=None if isinstance(error, ConfigurationError) else error,
             )
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from gateway.admission.bodies import BodyBudget
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
-from gateway.auth import ResourceMetadata, make_verifier
+from gateway.admission.load_metrics import show_load
+from gateway.auth import ResourceMetadata, Verifier, make_verifier
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
@@ -29,14 +30,12 @@ from gateway.process.services import (
     make_key_holder,
     make_task_store,
     make_tracing,
-    watch_key_file,
+    make_upstreams,
 )
 from gateway.protocol.challenges import Challenges
 from gateway.registry.registry import Registry
 from gateway.runtime.compilation import is_compiled
-from gateway.runtime.file_watcher import FileWatcher
 from gateway.runtime.version import __version__
-from gateway.sealing.keyring import KeyRing
 from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
 from gateway.tokens.hop_messages import max_message_bytes
@@ -45,7 +44,6 @@ from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.web.hop import HopClient
 from gateway.web.neighbours import Neighbours
 from gateway.web.peers import Peers
-from gateway.web.ports import Authenticator
 from gateway.wires.assembly import Wires
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.ports import Carrier
@@ -69,7 +67,7 @@ class Services:
     settings: Settings
     keys: KeyHolder
     registry: Registry
-    authenticator: Authenticator
+    authenticator: Verifier
     calls: CallRunner
     wires: Wires
     telemetry: Telemetry
@@ -86,10 +84,6 @@ class Services:
     metadata: ResourceMetadata | None
     challenges: Challenges
     tracing: Traces | None
-
-    def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
-        """Yield the watcher of the seal keys' file, if they come from a file."""
-        yield from watch_key_file(self.settings, self.keys)
 
 
 def build(settings: Settings) -> Services:
@@ -114,12 +108,12 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
     tracing = make_tracing(settings.replica_id)
-    upstreams = _upstreams(settings, telemetry, changes, tracing)
+    upstreams = make_upstreams(settings, telemetry, tracing, changes.announce)
     if upstreams is not None:
         registry = registry.arranged(upstreams.parts)
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     load = _load(settings)
-    telemetry.watch_load(load)
+    show_load(load, telemetry)
     telemetry.watch_threads(lambda: host.waiting_for_threads)
     keys.show(telemetry.seal_keys)
     metadata = _metadata(settings)
@@ -204,16 +198,6 @@ def _metadata(settings: Settings) -> ResourceMetadata | None:
 def _callers(settings: Settings) -> CallerLimits:
     bodies = BodyBudget(settings.max_unanswered_bytes, settings.max_body_bytes)
     return CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic, bodies)
-
-
-def _upstreams(
-    settings: Settings, telemetry: Telemetry, changes: ChangeHub, tracing: Traces | None
-) -> ServedUpstreams | None:
-    if settings.upstreams is None:
-        return None
-    from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most replicas have no upstreams
-
-    return ServedUpstreams(settings, telemetry.registry, changes.announce, tracing)
 
 
 def _carriers(

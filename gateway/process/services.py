@@ -24,6 +24,7 @@ from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
     from gateway.observability.tracing import Traces
+    from gateway.process.upstreams import ServedUpstreams
     from gateway.storage import RedisTaskStore, RedisWorkQueue
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,24 @@ def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tr
         log.warning("no traces", extra={"reason": problem})
         return None
     return Traces(replica_id)
+
+
+def make_upstreams(
+    settings: Settings,
+    telemetry: ProcessTelemetry,
+    tracing: Traces | None,
+    announce: Callable[[str], None] | None = None,
+) -> ServedUpstreams | None:
+    """Return the upstreams that the settings name; None if they name none. For `announce`, see `ServedUpstreams`.
+
+    Raises:
+        ConfigurationError: the file that names them is wrong.
+    """
+    if settings.upstreams is None:
+        return None
+    from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most processes have no upstreams
+
+    return ServedUpstreams(settings, telemetry.registry, announce, tracing)
 
 
 def asks_for_traces(environ: Mapping[str, str]) -> bool:

@@ -177,9 +177,10 @@ class ServedUpstreams:
             self._check(found)
             self._upstreams.replace(found.definitions)
         except ConfigurationError as error:
-            log.error(  # noqa: TRY400 - the operator needs the reason, not a traceback
+            log.exception(
                 "file of upstreams rejected; the current upstreams stay in use",
                 extra={"file": self._path, "reason": str(error)},
+                exc_info=None,  # the operator needs the reason, not a traceback
             )
 
     def _make(self, definition: Definition, changed: Callable[[], None]) -> Live:

@@ -17,7 +17,7 @@ from gateway.protocol.fields import quote, read_object, read_string, read_string
 from gateway.protocol.headers import METHOD, NAME, Headers, decode_header_value
 from gateway.protocol.jsonrpc import Message, RequestId, Response
 from gateway.protocol.method_table import TARGETS
-from gateway.protocol.versions import META_PROGRESS_TOKEN
+from gateway.protocol.versions import META_PROGRESS
 
 MAX_TASK_ID_CHARS: Final = 128
 """The longest task id that is looked up."""
@@ -147,11 +147,11 @@ def read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
 
     Anything but a string or an integer is `InvalidParams`.
     """
-    token = meta.get(META_PROGRESS_TOKEN)
+    token = meta.get(META_PROGRESS)
     if type(token) is str or type(token) is int:
         return token
-    if META_PROGRESS_TOKEN in meta:
-        raise InvalidParams(f'params._meta["{META_PROGRESS_TOKEN}"] must be a string or an integer')
+    if META_PROGRESS in meta:
+        raise InvalidParams(f'params._meta["{META_PROGRESS}"] must be a string or an integer')
     return None
 
 

@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -38,6 +38,7 @@ class _Seen:
     problem: str = ""
 
 
+@dataclass(slots=True)
 class FileWatcher(Generic[T]):
     """Watches one file, such as that of keys.
 
@@ -51,26 +52,16 @@ class FileWatcher(Generic[T]):
         refusal: what the log says of a content that cannot be used.
     """
 
-    def __init__(
-        self,
-        setting: str,
-        path: Path,
-        parse: Callable[[bytes], T],
-        take: Callable[[T], None],
-        poll_seconds: float = POLL_SECONDS,
-        *,
-        also: Callable[[], Iterable[Path]] = tuple,
-        refusal: str = "key file rejected; the current keys stay in use",
-    ) -> None:
-        self._setting = setting
-        self._path = path
-        self._parse = parse
-        self._take = take
-        self._poll_seconds = poll_seconds
-        self._also = also
-        self._refusal = refusal
-        self._last: _Seen | None = None
-        self._settled: _Seen | None = None
+    setting: str
+    path: Path
+    parse: Callable[[bytes], T]
+    take: Callable[[T], None]
+    poll_seconds: float = POLL_SECONDS
+    _: KW_ONLY
+    also: Callable[[], Iterable[Path]] = tuple
+    refusal: str = "key file rejected; the current keys stay in use"
+    _last: _Seen | None = field(default=None, init=False)
+    _settled: _Seen | None = field(default=None, init=False)
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Watch while the context is open."""
@@ -79,7 +70,7 @@ class FileWatcher(Generic[T]):
     async def _watch(self) -> None:
         while True:
             await self.look()
-            await asyncio.sleep(self._poll_seconds)
+            await asyncio.sleep(self.poll_seconds)
 
     async def look(self) -> None:
         """Read the file once, and apply it if the previous reading agrees."""
@@ -92,18 +83,18 @@ class FileWatcher(Generic[T]):
             self._refuse(seen.problem)
             return
         try:
-            parsed = self._parse(content)
+            parsed = self.parse(content)
         except ConfigurationError as error:
             self._refuse(str(error))
         except Exception as error:  # noqa: BLE001 - its text may quote the content
             self._refuse(type(error).__name__)
         else:
-            self._take(parsed)
+            self.take(parsed)
 
     def _read(self) -> tuple[_Seen, bytes]:
         place = ""
         try:
-            place = str(self._path.resolve(strict=True))
+            place = str(self.path.resolve(strict=True))
             with Path(place).open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
         except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of symlinks raises RuntimeError
@@ -112,14 +103,14 @@ class FileWatcher(Generic[T]):
         if len(content) > MAX_FILE_BYTES:
             return _Seen(place, problem=f"larger than {MAX_FILE_BYTES} bytes"), b""
         digest = hashlib.sha256(hashlib.sha256(content).digest())
-        for path in self._also():
+        for path in self.also():
             digest.update(_digest_of(path))
         return _Seen(place, digest.digest()), content
 
     def _refuse(self, reason: str) -> None:
         log.error(
-            self._refusal,
-            extra={"setting": self._setting, "file": str(self._path), "reason": reason},
+            self.refusal,
+            extra={"setting": self.setting, "file": str(self.path), "reason": reason},
         )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import random
+from random import SystemRandom
+from typing import Final
+
+_RANDOM: Final = SystemRandom()
 
 
 def varied(seconds: float, least: float = 0.5) -> float:
     """Return a random pause between the share `least` of these seconds and all of them."""
-    return seconds * random.uniform(least, 1.0)  # noqa: S311 - it spreads load, and protects no secret
+    return seconds * _RANDOM.uniform(least, 1.0)

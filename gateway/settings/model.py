@@ -83,11 +83,10 @@ class Expects:
     text: str
 
 
-def _check_modules(modules: tuple[str, ...]) -> tuple[str, ...]:
-    for module in modules:
-        if not names_file(module) and not all(part.isidentifier() for part in module.split(".")):
-            raise ValueError(f"{module!r} is neither a module name nor a file")
-    return modules
+def _check_module(module: str) -> str:
+    if not names_file(module) and not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"{module!r} is neither a module name nor a file")
+    return module
 
 
 def _check_jwt_secret(secret: SecretStr) -> SecretStr:
@@ -107,25 +106,22 @@ def _split_names(value: object) -> object:
     return value
 
 
-def _check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    for host in hosts:
-        if without_port(host) is None or "/" in host or "*" in host:
-            raise ValueError(f"{host!r} is not a host")
-    return hosts
+def _check_host(host: str) -> str:
+    if without_port(host) is None or "/" in host or "*" in host:
+        raise ValueError(f"{host!r} is not a host")
+    return host
 
 
-def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
-    for origin in origins:
-        parts = urlsplit(origin)
-        if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query or parts.fragment):
-            raise ValueError(f"{origin!r} is not an origin")
-    return origins
+def _check_origin(origin: str) -> str:
+    parts = urlsplit(origin)
+    if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query or parts.fragment):
+        raise ValueError(f"{origin!r} is not an origin")
+    return origin
 
 
-def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
-    for network in networks:
-        ipaddress.ip_network(network)
-    return networks
+def _check_network(network: str) -> str:
+    ipaddress.ip_network(network)
+    return network
 
 
 def _check_redis_url(url: SecretStr) -> SecretStr:
@@ -174,16 +170,8 @@ def _check_replica_url(url: str) -> str:
     return url.removesuffix(path) + path.rstrip("/").removesuffix(ENDPOINT_PATH).rstrip("/")
 
 
-def _check_peers(urls: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_check_replica_url(url) for url in urls)
-
-
 def _check_page(url: str) -> str:
     return _check_url(url, is_web_url(url, query=True), shown=re.split("[?#]", url)[0])
-
-
-def _check_pages(urls: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_check_page(url) for url in urls)
 
 
 def _check_place(url: str) -> str:
@@ -197,15 +185,10 @@ def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
     return url
 
 
-def _check_places(urls: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_check_place(url) for url in urls)
-
-
-def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
-    for scope in scopes:
-        if not _SCOPE.fullmatch(scope):
-            raise ValueError(f"{scope!r} is not a scope")
-    return scopes
+def _check_scope(scope: str) -> str:
+    if not _SCOPE.fullmatch(scope):
+        raise ValueError(f"{scope!r} is not a scope")
+    return scope
 
 
 def _check_claims(claims: tuple[str, ...]) -> tuple[str, ...]:
@@ -241,30 +224,40 @@ def make_replica_id() -> str:
     return f"{host or 'replica'}-{secrets.token_hex(3)}"
 
 
-_Seconds = Annotated[
-    int, Field(ge=1, le=_YEAR_SECONDS), Expects(f"a whole number of seconds between 1 and {_YEAR_SECONDS}")
-]
-_Bytes = Annotated[
-    int,
-    Field(ge=_MIN_LIMIT_BYTES, le=_MAX_LIMIT_BYTES),
-    Expects(f"a whole number of bytes between {_MIN_LIMIT_BYTES} and {_MAX_LIMIT_BYTES}"),
-]
-_StoredBytes = Annotated[
-    int,
-    Field(ge=1024, le=MAX_STORED_BYTES),
-    Expects(f"a whole number of bytes between 1024 and {MAX_STORED_BYTES}"),
-]
-_Count = Annotated[int, Field(ge=1, le=MAX_REQUESTS), Expects(f"a whole number between 1 and {MAX_REQUESTS}")]
-_ClientSeconds = Annotated[float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")]
+def _whole(least: int, most: int | None = None, unit: str = "") -> tuple[object, ...]:
+    """Return the metadata of a whole number within limits; the unit is a plural, such as `bytes`."""
+    of = f"a whole number of {unit}" if unit else "a whole number"
+    limits = f"of at least {least}" if most is None else f"between {least} and {most}"
+    return Field(ge=least, le=most), Expects(f"{of} {limits}")
+
+
+def _number(least: float, most: float, unit: str) -> tuple[object, ...]:
+    return Field(ge=least, le=most), Expects(f"a number of {unit} between {least} and {most}")
+
+
+def _list(check: Callable[[str], str], of: str) -> tuple[object, ...]:
+    """Return the metadata of values separated by commas, each of which is checked."""
+
+    def check_all(values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(check, values))
+
+    return BeforeValidator(_split_names), AfterValidator(check_all), Expects(f"a comma-separated list of {of}")
+
+
+_Seconds = Annotated[int, *_whole(1, _YEAR_SECONDS, "seconds")]
+_Bytes = Annotated[int, *_whole(_MIN_LIMIT_BYTES, _MAX_LIMIT_BYTES, "bytes")]
+_StoredBytes = Annotated[int, *_whole(1024, MAX_STORED_BYTES, "bytes")]
+_Count = Annotated[int, *_whole(1, MAX_REQUESTS)]
+_ShortSeconds = Annotated[float, *_number(0.1, 3600, "seconds")]
+_DrainSeconds = Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")]
 _Switch = Annotated[bool, BeforeValidator(_lower), Expects("on or off")]
-_A_URL = "an https URL (http only for this machine) without a user or a fragment"
+_Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
 _Text = Annotated[str, BeforeValidator(_strip)]
-_Line = Annotated[
-    str,
-    BeforeValidator(_strip),
-    Field(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z"),
-    Expects("one line of 1 to 512 characters"),
-]
+_Line = Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z"), Expects("one line of 1 to 512 characters")]
+_Path = Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")]
+_A_URL = Expects("an https URL (http only for this machine) without a user or a fragment")
+_Page = Annotated[_Text, AfterValidator(_check_page), _A_URL]
+_Place = Annotated[_Text, AfterValidator(_check_place), _A_URL]
 
 
 class Settings(BaseSettings):
@@ -283,87 +276,58 @@ class Settings(BaseSettings):
     )
 
     tools: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_modules),
-        Expects("a comma-separated list of Python modules or files, such as my_tools,my_other.tools,./bugs.py"),
-    ] = Field(
-        default=(),
-        description=(
-            "The Python modules that define the tools, separated by commas: names, such as `bugs`, or paths of files, "
-            "such as `bugs.py`."
-        ),
-    )
-    upstreams: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")] | None = Field(
-        default=None,
-        description=(
-            "A file that names other MCP servers to serve, such as `upstreams.json`. The gateway reads it again when "
-            "it changes."
-        ),
-    )
-    server_name: _Line | None = Field(
-        default=None,
-        description="The name of the server for programs. Unset: that of the tool modules, else `sealed-gateway`.",
-    )
-    server_title: _Line | None = Field(
-        default=None, description="The name of the server for people. Unset: that of the tool modules."
-    )
-    server_version: _Line | None = Field(
-        default=None,
-        description="The version of what is served. Unset: that of the tool modules, else the gateway's own.",
-    )
-    server_instructions: (
-        Annotated[str, BeforeValidator(_strip), Field(min_length=1, max_length=65536), Expects("a text")] | None
-    ) = Field(
-        default=None,
-        description=("How to use the server, for the language model. Unset: the instructions of the tool modules."),
-    )
-    server_website_url: Annotated[_Text, AfterValidator(_check_page), Expects(_A_URL)] | None = Field(
-        default=None, description="The URL of the server's website. Unset: that of the tool modules."
-    )
-    server_icons: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_pages),
-        Expects("a comma-separated list of https URLs"),
-    ] = Field(
-        default=(),
-        description="The URLs of the server's icons, separated by commas. Unset: those of the tool modules.",
-    )
-    seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = Field(
-        default=None,
-        description=(
-            "The keys that seal unfinished calls, the same on all replicas, separated by commas or newlines. "
-            "The first seals, all open."
-        ),
-    )
-    audience: _Line | None = Field(
-        default=None,
-        description="The name that all replicas of a deployment share. State sealed for another name does not open.",
-    )
-    state_ttl_seconds: _Seconds = Field(
-        default=3600, description="How long a client may take for each answer before it has to start the call again."
-    )
-    flow_max_seconds: _Seconds = Field(
-        default=86400, description="How long a call may take in total, including the time its user takes to answer."
-    )
-    state_max_bytes: _Bytes = Field(
-        default=65536, description="The largest state of an unfinished call that travels through the client."
-    )
-    answer_seconds: _Seconds = Field(
-        default=3600,
-        description=(
-            "How long a call of a client with a session waits for each answer, at most `GATEWAY_STATE_TTL_SECONDS`."
-        ),
-    )
-    session_ttl_seconds: _Seconds = Field(
-        default=2592000,
-        description="How long a client of an older protocol version may use a session before it needs a new one.",
-    )
-    auth: Annotated[Literal["jwt", "none"], BeforeValidator(_lower), Expects("jwt or none")] = Field(
-        default="jwt",
-        description="`jwt`: each request needs a bearer token. `none`: no authentication, only on a loopback address.",
-    )
+        tuple[str, ...], *_list(_check_module, "Python modules or files, such as my_tools,my_other.tools,./bugs.py")
+    ] = ()
+    """The Python modules that define the tools, separated by commas: names, such as `bugs`, or paths of files, such as
+    `bugs.py`."""
+
+    upstreams: _Path | None = None
+    """A file that names other MCP servers to serve, such as `upstreams.json`. The gateway reads it again when it
+    changes."""
+
+    server_name: _Line | None = None
+    """The name of the server for programs. Unset: that of the tool modules, else `sealed-gateway`."""
+
+    server_title: _Line | None = None
+    """The name of the server for people. Unset: that of the tool modules."""
+
+    server_version: _Line | None = None
+    """The version of what is served. Unset: that of the tool modules, else the gateway's own."""
+
+    server_instructions: Annotated[_Text, Field(min_length=1, max_length=65536), Expects("a text")] | None = None
+    """How to use the server, for the language model. Unset: the instructions of the tool modules."""
+
+    server_website_url: _Page | None = None
+    """The URL of the server's website. Unset: that of the tool modules."""
+
+    server_icons: Annotated[tuple[str, ...], *_list(_check_page, "https URLs")] = ()
+    """The URLs of the server's icons, separated by commas. Unset: those of the tool modules."""
+
+    seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = None
+    """The keys that seal unfinished calls, the same on all replicas, separated by commas or newlines. The first seals,
+    all open."""
+
+    audience: _Line | None = None
+    """The name that all replicas of a deployment share. State sealed for another name does not open."""
+
+    state_ttl_seconds: _Seconds = 3600
+    """How long a client may take for each answer before it has to start the call again."""
+
+    flow_max_seconds: _Seconds = 86400
+    """How long a call may take in total, including the time its user takes to answer."""
+
+    state_max_bytes: _Bytes = 65536
+    """The largest state of an unfinished call that travels through the client."""
+
+    answer_seconds: _Seconds = 3600
+    """How long a call of a client with a session waits for each answer, at most `GATEWAY_STATE_TTL_SECONDS`."""
+
+    session_ttl_seconds: _Seconds = 2592000
+    """How long a client of an older protocol version may use a session before it needs a new one."""
+
+    auth: Annotated[Literal["jwt", "none"], BeforeValidator(_lower), Expects("jwt or none")] = "jwt"
+    """`jwt`: each request needs a bearer token. `none`: no authentication, only on a loopback address."""
+
     jwt_secret: (
         Annotated[
             SecretStr,
@@ -371,181 +335,120 @@ class Settings(BaseSettings):
             Expects(f"a secret of at least {MIN_JWT_SECRET_BYTES} bytes, such as `openssl rand -hex 32` prints"),
         ]
         | None
-    ) = Field(
-        default=None, description=f"The shared secret of HS256 bearer tokens, at least {MIN_JWT_SECRET_BYTES} bytes."
-    )
-    jwks_url: Annotated[_Text, AfterValidator(_check_page), Expects(_A_URL)] | None = Field(
-        default=None,
-        repr=False,  # its query may hold a key
-        description=("The URL where the identity provider publishes the public keys of its bearer tokens (a JWKS)."),
-    )
-    jwks_file: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")] | None = Field(
-        default=None,
-        description="A file that contains the JWKS, instead of its URL. The gateway reads it again when it changes.",
-    )
+    ) = None
+    """The shared secret of HS256 bearer tokens, at least 32 bytes."""
+
+    jwks_url: _Page | None = Field(default=None, repr=False)  # its query may hold a key
+    """The URL where the identity provider publishes the public keys of its bearer tokens (a JWKS)."""
+
+    jwks_file: _Path | None = None
+    """A file that contains the JWKS, instead of its URL. The gateway reads it again when it changes."""
+
     jwt_algorithms: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
+        _Names,
         AfterValidator(_check_algorithms),
         Expects(f"HS256 alone, or a comma-separated list of {', '.join(ASYMMETRIC_ALGORITHMS)}"),
-    ] = Field(
-        default=(),
-        description=(
-            "The algorithms that may sign bearer tokens, separated by commas. Unset: `HS256` with a shared "
-            f"secret, {', '.join(f'`{name}`' for name in DEFAULT_KEY_SET_ALGORITHMS)} with a JWKS."
-        ),
-    )
-    jwt_audience: _Line | None = Field(
-        default=None,
-        description=(
-            "The `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE` or, with `GATEWAY_PUBLIC_URL`, the "
-            "URL of the endpoint, which clients request tokens for."
-        ),
-    )
-    jwt_issuer: _Line | None = Field(
-        default=None,
-        description=(
-            "The `iss` that bearer tokens must carry. Required with a JWKS. Unset: any issuer that knows the secret."
-        ),
-    )
-    jwt_leeway_seconds: Annotated[
-        int, Field(ge=0, le=3600), Expects("a whole number of seconds between 0 and 3600")
-    ] = Field(
-        default=30,
-        description="The tolerated clock difference when the `exp`, `nbf` and `iat` of a bearer token are checked.",
-    )
+    ] = ()
+    """The algorithms that may sign bearer tokens, separated by commas. Unset: `HS256` with a shared secret, `RS256`,
+    `ES256`, `EdDSA` with a JWKS."""
+
+    jwt_audience: _Line | None = None
+    """The `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE` or, with `GATEWAY_PUBLIC_URL`, the URL of the
+    endpoint, which clients request tokens for."""
+
+    jwt_issuer: _Line | None = None
+    """The `iss` that bearer tokens must carry. Required with a JWKS. Unset: any issuer that knows the secret."""
+
+    jwt_leeway_seconds: Annotated[int, *_whole(0, 3600, "seconds")] = 30
+    """The tolerated clock difference when the `exp`, `nbf` and `iat` of a bearer token are checked."""
+
     jwt_claims: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
+        _Names,
         AfterValidator(_check_claims),
         Expects(f"a comma-separated list of at most {MAX_CLAIMS} claims, such as email,groups"),
-    ] = Field(
-        default=(),
-        description=(
-            "The claims of a bearer token that tools see in `ctx.principal.claims`, separated by commas, such as "
-            "`email,groups`."
-        ),
-    )
-    token_exchange_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
-        default=None,
-        description=(
-            "The token endpoint where `ctx.exchange_token` exchanges callers' tokens (RFC 8693). Unset: tools cannot."
-        ),
-    )
-    token_exchange_client_id: _Line | None = Field(
-        default=None, description="The client id of this deployment at the token endpoint."
-    )
-    token_exchange_client_secret: Annotated[SecretStr, Expects("the secret of the client")] | None = Field(
-        default=None, description="The secret of that client."
-    )
-    public_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
-        default=None,
-        description=("The URL of this deployment as clients see it, with or without `/mcp`."),
-    )
-    authorization_servers: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_places),
-        Expects("a comma-separated list of https URLs"),
-    ] = Field(
-        default=(),
-        description=(
-            "The issuer URLs of the authorization servers that clients can get tokens from, separated by commas. "
-            "Unset: `GATEWAY_JWT_ISSUER` if it is a URL."
-        ),
-    )
-    login_scopes: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_scopes),
-        Expects("a comma-separated list of scopes"),
-    ] = Field(
-        default=(),
-        description=(
-            "The scopes that clients request when they log in, separated by commas. Unset: all scopes that tools, "
-            "prompts and resources require."
-        ),
-    )
-    leg_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS), Expects("a number of seconds greater than 0")] = Field(
-        default=60.0, description="How long a tool may run for one request."
-    )
-    max_body_bytes: _Bytes = Field(
-        default=1_048_576, description="The largest request body. A larger one is rejected while it arrives."
-    )
-    max_unanswered_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
-        default=1 << 26,
-        description=(
-            "How many bytes of unanswered bodies and kept answers one replica holds. Each caller may use a quarter. "
-            "Four of the largest bodies always fit."
-        ),
-    )
-    max_header_bytes: Annotated[
-        int, Field(ge=1024, le=262_144), Expects("a whole number of bytes between 1024 and 262144")
-    ] = Field(default=32768, description="The largest head of a request: its first line and all headers.")
-    max_headers: Annotated[int, Field(ge=16, le=10_000), Expects("a whole number between 16 and 10000")] = Field(
-        default=100, description="The largest number of headers in a request."
-    )
-    max_json_depth: Annotated[int, Field(ge=8, le=200), Expects("a whole number between 8 and 200")] = Field(
-        default=100, description="How deeply arrays and objects in a request body may be nested."
-    )
-    max_json_values: Annotated[int, Field(ge=1000), Expects("a whole number of at least 1000")] = Field(
-        default=150_000,
-        description=(
-            "How many JSON values a request body may have. Each array, object and number with an exponent counts as 5."
-        ),
-    )
-    max_answers: _Count = Field(default=100, description="The largest number of answers in one request.")
-    max_result_bytes: _Bytes = Field(
-        default=16 * 2**20,
-        description=(
-            "The largest result, question or message of a tool, prompt or resource, as JSON. "
-            "Each upstream has its own for results."
-        ),
-    )
+    ] = ()
+    """The claims of a bearer token that tools see in `ctx.principal.claims`, separated by commas, such as
+    `email,groups`."""
+
+    token_exchange_url: _Place | None = None
+    """The token endpoint where `ctx.exchange_token` exchanges callers' tokens (RFC 8693). Unset: tools cannot."""
+
+    token_exchange_client_id: _Line | None = None
+    """The client id of this deployment at the token endpoint."""
+
+    token_exchange_client_secret: Annotated[SecretStr, Expects("the secret of the client")] | None = None
+    """The secret of that client."""
+
+    public_url: _Place | None = None
+    """The URL of this deployment as clients see it, with or without `/mcp`."""
+
+    authorization_servers: Annotated[tuple[str, ...], *_list(_check_place, "https URLs")] = ()
+    """The issuer URLs of the authorization servers that clients can get tokens from, separated by commas. Unset:
+    `GATEWAY_JWT_ISSUER` if it is a URL."""
+
+    login_scopes: Annotated[tuple[str, ...], *_list(_check_scope, "scopes")] = ()
+    """The scopes that clients request when they log in, separated by commas. Unset: all scopes that tools, prompts and
+    resources require."""
+
+    leg_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS), Expects("a number of seconds greater than 0")] = 60.0
+    """How long a tool may run for one request."""
+
+    max_body_bytes: _Bytes = 1_048_576
+    """The largest request body. A larger one is rejected while it arrives."""
+
+    max_unanswered_bytes: Annotated[int, *_whole(1 << 20)] = 1 << 26
+    """How many bytes of unanswered bodies and kept answers one replica holds. Each caller may use a quarter. Four of
+    the largest bodies always fit."""
+
+    max_header_bytes: Annotated[int, *_whole(1024, 262_144, "bytes")] = 32768
+    """The largest head of a request: its first line and all headers."""
+
+    max_headers: Annotated[int, *_whole(16, 10_000)] = 100
+    """The largest number of headers in a request."""
+
+    max_json_depth: Annotated[int, *_whole(8, 200)] = 100
+    """How deeply arrays and objects in a request body may be nested."""
+
+    max_json_values: Annotated[int, *_whole(1000)] = 150_000
+    """How many JSON values a request body may have. Each array, object and number with an exponent counts as 5."""
+
+    max_answers: _Count = 100
+    """The largest number of answers in one request."""
+
+    max_result_bytes: _Bytes = 16 * 2**20
+    """The largest result, question or message of a tool, prompt or resource, as JSON. Each upstream has its own for
+    results."""
+
     rate_limit: Annotated[
         Rate | None, BeforeValidator(_read_rate), Expects("a rate such as 100/s, 600/m or 100/s burst 200, or off")
-    ] = Field(
-        default=None,
-        description=(
-            "The requests of one caller on one replica: `100/s`, `600/m` or `1000/h`, optionally with `burst "
-            "200`. `off`: no limit."
-        ),
-    )
-    streams_per_principal: _Count = Field(
-        default=32,
-        description=(
-            "How many streams each caller may keep open at one replica: streams that listen, and requests that wait "
-            "for a task or an answer."
-        ),
-    )
-    head_seconds: _ClientSeconds = Field(
-        default=10.0,
-        description="How long a client may take to send the head of a request; for the first one, from connecting on.",
-    )
-    body_seconds: _ClientSeconds = Field(
-        default=10.0, description="How long a client may take to send the body of a request after its head."
-    )
-    unread_seconds: _ClientSeconds = Field(
-        default=30.0,
-        description=(
-            "How long a client may read nothing of a response. Then the connection is closed; the client can reconnect."
-        ),
-    )
-    max_unread_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
-        default=1 << 26,
-        description=(
-            "How many bytes of responses may wait for slow readers, on all connections of a replica together."
-        ),
-    )
-    max_connections: _Count = Field(
-        default=4096, description="How many connections one replica keeps open. Further ones are closed at once."
-    )
+    ] = None
+    """The requests of one caller on one replica: `100/s`, `600/m` or `1000/h`, optionally with `burst 200`. `off`: no
+    limit."""
+
+    streams_per_principal: _Count = 32
+    """How many streams each caller may keep open at one replica: streams that listen, and requests that wait for a task
+    or an answer."""
+
+    head_seconds: _ShortSeconds = 10.0
+    """How long a client may take to send the head of a request; for the first one, from connecting on."""
+
+    body_seconds: _ShortSeconds = 10.0
+    """How long a client may take to send the body of a request after its head."""
+
+    unread_seconds: _ShortSeconds = 30.0
+    """How long a client may read nothing of a response. Then the connection is closed; the client can reconnect."""
+
+    max_unread_bytes: Annotated[int, *_whole(1 << 20)] = 1 << 26
+    """How many bytes of responses may wait for slow readers, on all connections of a replica together."""
+
+    max_connections: _Count = 4096
+    """How many connections one replica keeps open. Further ones are closed at once."""
+
     replica_id: Annotated[
         str, Field(pattern=f"^{_NAME_PATTERN}\\Z"), Expects("1 to 64 letters, digits, dots, dashes or underscores")
-    ] = Field(
-        default_factory=make_replica_id,
-        description="The name of this process in logs and in `X-Gateway-Replica`. Unset: derived from the host's name.",
-    )
+    ] = Field(default_factory=make_replica_id)
+    """The name of this process in logs and in `X-Gateway-Replica`. Unset: derived from the host's name."""
+
     replica_url: (
         Annotated[
             _Text,
@@ -553,202 +456,137 @@ class Settings(BaseSettings):
             Expects("an http or https URL without a user, a query or a fragment"),
         ]
         | None
-    ) = Field(
-        default=None,
-        description=(
-            "The URL where the other replicas reach this one, with or without `/mcp`. `{hostname}` stands for the "
-            "name of this host."
-        ),
-    )
+    ) = None
+    """The URL where the other replicas reach this one, with or without `/mcp`. `{hostname}` stands for the name of this
+    host."""
+
     peers: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_peers),
-        Expects("a comma-separated list of http or https URLs without a user, a query or a fragment"),
-    ] = Field(
-        default=(),
-        description=(
-            "The URLs of all replicas, separated by commas, or one URL whose host name resolves to all of them."
-        ),
-    )
-    replica_header: _Switch = Field(
-        default=True, description="Whether responses carry `X-Gateway-Replica` with the replica's id."
-    )
-    connection_close: _Switch = Field(
-        default=False,
-        description=(
-            "Whether each response closes its connection, so a load balancer chooses a replica for every request. "
-            "`gateway dev` turns it on for its replicas."
-        ),
-    )
-    strict_asks: _Switch = Field(
-        default=False,
-        description=(
-            "Whether a tool that declares questions may ask only those. `gateway dev` turns it on for its replicas."
-        ),
-    )
-    show_errors: _Switch = Field(
-        default=False,
-        description=(
-            "Whether the client of a tool that failed gets the error and the line of code. `gateway dev` turns it on "
-            "for all its processes."
-        ),
-    )
-    playground: Annotated[Literal["off", "on", "dev"], BeforeValidator(_lower), Expects("on or off")] = Field(
-        default="off",
-        description=(
-            "Whether `/` serves the playground, a page that calls the tools. With `dev`, which `gateway dev` sets, it "
-            "also controls processes."
-        ),
-    )
+        tuple[str, ...], *_list(_check_replica_url, "http or https URLs without a user, a query or a fragment")
+    ] = ()
+    """The URLs of all replicas, separated by commas, or one URL whose host name resolves to all of them."""
+
+    replica_header: _Switch = True
+    """Whether responses carry `X-Gateway-Replica` with the replica's id."""
+
+    connection_close: _Switch = False
+    """Whether each response closes its connection, so a load balancer chooses a replica for every request. `gateway
+    dev` turns it on for its replicas."""
+
+    strict_asks: _Switch = False
+    """Whether a tool that declares questions may ask only those. `gateway dev` turns it on for its replicas."""
+
+    show_errors: _Switch = False
+    """Whether the client of a tool that failed gets the error and the line of code. `gateway dev` turns it on for all
+    its processes."""
+
+    playground: Annotated[Literal["off", "on", "dev"], BeforeValidator(_lower), Expects("on or off")] = "off"
+    """Whether `/` serves the playground, a page that calls the tools. With `dev`, which `gateway dev` sets, it also
+    controls processes."""
+
     allowed_hosts: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_hosts),
-        Expects("a comma-separated list of hosts, such as mcp.example.com,mcp.example.com:8443"),
-    ] = Field(
-        default=(),
-        description=(
-            "The hosts that requests may name, separated by commas. Unset: loopback names on a loopback "
-            "address, otherwise any."
-        ),
-    )
+        tuple[str, ...], *_list(_check_host, "hosts, such as mcp.example.com,mcp.example.com:8443")
+    ] = ()
+    """The hosts that requests may name, separated by commas. Unset: loopback names on a loopback address, otherwise
+    any."""
+
     allowed_origins: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_origins),
-        Expects("a comma-separated list of origins, such as https://app.example.com, or *"),
-    ] = Field(
-        default=(),
-        description=(
-            "The origins of web pages that may send requests, separated by commas, or `*`. Other origins are rejected."
-        ),
-    )
+        tuple[str, ...], *_list(_check_origin, "origins, such as https://app.example.com, or *")
+    ] = ()
+    """The origins of web pages that may send requests, separated by commas, or `*`. Other origins are rejected."""
+
     trusted_proxies: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_split_names),
-        AfterValidator(_check_networks),
-        Expects("a comma-separated list of addresses or networks, such as 10.0.0.0/8,192.0.2.7"),
-    ] = Field(
-        default=(),
-        description=(
-            "The addresses or networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and "
-            "`X-Gateway-Request-Id` are trusted, separated by commas."
-        ),
-    )
+        tuple[str, ...], *_list(_check_network, "addresses or networks, such as 10.0.0.0/8,192.0.2.7")
+    ] = ()
+    """The addresses or networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Gateway-Request-Id` are
+    trusted, separated by commas."""
+
     metrics_host: Annotated[
         _Text,
         Field(pattern=r"^[A-Za-z0-9.:%_-]{1,255}\Z"),
         Expects("a name or an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::"),
-    ] = Field(
-        default="127.0.0.1",
-        description="The address that serves `GET /metrics`. It has no authentication: let only Prometheus reach it.",
-    )
+    ] = "127.0.0.1"
+    """The address that serves `GET /metrics`. It has no authentication: let only Prometheus reach it."""
+
     metrics_port: Annotated[
         Annotated[int, Field(ge=0, le=65535)] | None,
         BeforeValidator(_read_port),
         Expects("a port between 1 and 65535, 0 for any free port, or off"),
-    ] = Field(default=9090, description="The port of `GET /metrics`. `0` picks a free one, `off` serves no metrics.")
+    ] = 9090
+    """The port of `GET /metrics`. `0` picks a free one, `off` serves no metrics."""
+
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        BeforeValidator(_lower),
-        Expects("debug, info, warning or error"),
-    ] = Field(default="info", description="The least important messages to log: `debug`, `info`, `warning` or `error`.")
-    log_format: Annotated[Literal["text", "json"], BeforeValidator(_lower), Expects("text or json")] = Field(
-        default="text", description="`text`: lines for people. `json`: one JSON object per line."
-    )
-    audit_log: _Line = Field(
-        default="stderr",
-        description=("Where the audit log goes: `stderr`, `off`, or a file to append to."),
-    )
-    audit_log_required: _Switch = Field(
-        default=False,
-        description=(
-            "`on`: no call runs without an audit line. `off`: lines that cannot be written are dropped and counted."
-        ),
-    )
+        Literal["debug", "info", "warning", "error"], BeforeValidator(_lower), Expects("debug, info, warning or error")
+    ] = "info"
+    """The least important messages to log: `debug`, `info`, `warning` or `error`."""
+
+    log_format: Annotated[Literal["text", "json"], BeforeValidator(_lower), Expects("text or json")] = "text"
+    """`text`: lines for people. `json`: one JSON object per line."""
+
+    audit_log: _Line = "stderr"
+    """Where the audit log goes: `stderr`, `off`, or a file to append to."""
+
+    audit_log_required: _Switch = False
+    """`on`: no call runs without an audit line. `off`: lines that cannot be written are dropped and counted."""
+
     redis_url: (
         Annotated[
             SecretStr, AfterValidator(_check_redis_url), Expects(f"a URL that starts with {', '.join(REDIS_SCHEMES)}")
         ]
         | None
-    ) = Field(
-        default=None,
-        description=("The Redis (6.2 or newer) or Valkey that stores tasks. Unset: tools cannot run as tasks."),
-    )
-    task_partitions: Annotated[int, Field(ge=1, le=1024), Expects("a whole number between 1 and 1024")] = Field(
-        default=8,
-        description=("The number of queues that tasks are spread over, the same for all processes of a deployment."),
-    )
-    task_max_ttl_seconds: _Seconds = Field(default=86400, description="The longest time to live of a task.")
-    tasks_per_principal: Annotated[
-        int, Field(ge=1, le=10_000_000), Expects("a whole number between 1 and 10000000")
-    ] = Field(default=1000, description="How many tasks one caller may have stored, including ended ones.")
+    ) = None
+    """The Redis (6.2 or newer) or Valkey that stores tasks. Unset: tools cannot run as tasks."""
+
+    task_partitions: Annotated[int, *_whole(1, 1024)] = 8
+    """The number of queues that tasks are spread over, the same for all processes of a deployment."""
+
+    task_max_ttl_seconds: _Seconds = 86400
+    """The longest time to live of a task."""
+
+    tasks_per_principal: Annotated[int, *_whole(1, 10_000_000)] = 1000
+    """How many tasks one caller may have stored, including ended ones."""
+
     task_bytes_per_principal: Annotated[
         int,
         Field(ge=_MIN_LIMIT_BYTES, le=2**40),
         Expects(f"a whole number of bytes between {_MIN_LIMIT_BYTES} and 2^40"),
-    ] = Field(
-        default=67_108_864,
-        description=(
-            "How many sealed bytes all tasks of one caller may occupy in Redis: arguments, journals, segments and "
-            "results. Ended tasks count until they expire."
-        ),
-    )
-    task_max_argument_bytes: _StoredBytes = Field(default=262_144, description="The largest arguments of a task.")
-    task_max_result_bytes: _StoredBytes = Field(
-        default=4_194_304,
-        description=(
-            "The largest result of a task, including everything that it emitted, and the largest step, checkpoint, "
-            "question or answer that it may store."
-        ),
-    )
-    task_lease_seconds: Annotated[
-        float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")
-    ] = Field(
-        default=30.0, description="How long a worker may send no heartbeat before another worker takes over its tasks."
-    )
-    immediate_wait_ms: Annotated[int, Field(ge=0, le=10_000), Expects("a whole number between 0 and 10000")] = Field(
-        default=250,
-        description="How long a call on the draft wire waits for a task if its client asks for the result at once.",
-    )
-    hide_task_tools: _Switch = Field(
-        default=False,
-        description=(
-            "Whether to hide tools that run only as tasks from clients that do not declare support for tasks."
-        ),
-    )
-    worker_concurrency: Annotated[int, Field(ge=1, le=10_000), Expects("a whole number between 1 and 10000")] = Field(
-        default=32, description="How many tasks one worker runs at once."
-    )
-    max_inflight: Annotated[int, Field(ge=1, le=100_000), Expects("a whole number between 1 and 100000")] | None = (
-        Field(
-            default=None,
-            description=("How many requests one replica works on at once. Unset: the limit adapts to the load."),
-        )
-    )
-    queue_target_ms: Annotated[
-        float, Field(ge=1, le=3_600_000), Expects("a number of milliseconds between 1 and 3600000")
-    ] = Field(
-        default=50.0,
-        description=("The target for how long requests wait until their leg starts, as the 90th percentile."),
-    )
-    shed_input_requests: _Switch = Field(
-        default=False,
-        description=(
-            "Whether the result of a shed leg carries an empty `inputRequests` in addition to its state, for clients "
-            "that require one."
-        ),
-    )
-    drain_notice_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = (
-        Field(
-            default=3.0,
-            description=("How long a stopping replica still accepts requests while `/readyz` returns 503."),
-        )
-    )
-    drain_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = Field(
-        default=25.0, description="How long a stopping process waits for requests and tasks before it cuts them off."
-    )
+    ] = 67_108_864
+    """How many sealed bytes all tasks of one caller may occupy in Redis: arguments, journals, segments and results.
+    Ended tasks count until they expire."""
+
+    task_max_argument_bytes: _StoredBytes = 262_144
+    """The largest arguments of a task."""
+
+    task_max_result_bytes: _StoredBytes = 4_194_304
+    """The largest result of a task, including everything that it emitted, and the largest step, checkpoint, question or
+    answer that it may store."""
+
+    task_lease_seconds: _ShortSeconds = 30.0
+    """How long a worker may send no heartbeat before another worker takes over its tasks."""
+
+    immediate_wait_ms: Annotated[int, *_whole(0, 10_000)] = 250
+    """How long a call on the draft wire waits for a task if its client asks for the result at once."""
+
+    hide_task_tools: _Switch = False
+    """Whether to hide tools that run only as tasks from clients that do not declare support for tasks."""
+
+    worker_concurrency: Annotated[int, *_whole(1, 10_000)] = 32
+    """How many tasks one worker runs at once."""
+
+    max_inflight: Annotated[int, *_whole(1, 100_000)] | None = None
+    """How many requests one replica works on at once. Unset: the limit adapts to the load."""
+
+    queue_target_ms: Annotated[float, *_number(1, 3_600_000, "milliseconds")] = 50.0
+    """The target for how long requests wait until their leg starts, as the 90th percentile."""
+
+    shed_input_requests: _Switch = False
+    """Whether the result of a shed leg carries an empty `inputRequests` in addition to its state, for clients that
+    require one."""
+
+    drain_notice_seconds: _DrainSeconds = 3.0
+    """How long a stopping replica still accepts requests while `/readyz` returns 503."""
+
+    drain_seconds: _DrainSeconds = 25.0
+    """How long a stopping process waits for requests and tasks before it cuts them off."""
 
     _unknown: Mapping[str, str | None] = PrivateAttr(default_factory=dict)
     _files: Mapping[str, Path] = PrivateAttr(default_factory=dict)

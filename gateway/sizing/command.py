@@ -13,39 +13,6 @@ from typing import Any, Final
 from gateway.sizing.costs import MEASURED, Costs
 from gateway.sizing.model import PREFIXES_REMEMBERED, Demand, Deployment, Group, LostZone, Policy, size
 
-_DEMAND: Final = {
-    "users": "how many users are active at once",
-    "call_every_seconds": "seconds from the start of one call of a user to the start of the next",
-    "rounds": "how often a call asks its user, on average",
-    "think_seconds": "how long a user takes to answer",
-    "state_bytes": "size of a state on the wire",
-    "request_bytes": "size of a request with its headers, without a state",
-    "response_bytes": "size of a response with its headers, without a state",
-    "tool_cpu_seconds": "CPU time of the tool for one leg",
-    "tool_wait_seconds": "how long the tool waits for other systems in one leg",
-    "task_share": "share of calls that become tasks, from 0 to 1",
-    "task_seconds": "how long a task runs",
-    "task_cpu_seconds": "CPU time of a task",
-    "task_rounds": "how often a task asks its user",
-    "task_steps": "how many steps and blocks a task stores",
-    "task_polls": "how often the client polls a task",
-    "task_bytes": "size of a task's arguments and stored data, before encryption",
-    "task_ttl_seconds": "how long a task is stored",
-}
-_POLICY: Final = {
-    "utilization": "share of a core that may be used at the busiest moment",
-    "zones": "how many zones to spread over; with two or more, one may be lost",
-    "lost_utilization": "share of a core that may be used while a zone is lost",
-    "upgrade_share": "share of replicas that are down at once during a rolling upgrade",
-    "max_inflight": "how many requests one replica works on at once",
-    "worker_concurrency": "how many tasks one worker runs at once",
-    "lease_seconds": "GATEWAY_TASK_LEASE_SECONDS",
-    "partitions": "GATEWAY_TASK_PARTITIONS",
-    "redis_utilization": "share of a Redis server's core and memory that may be used",
-    "redis_memory_bytes": "memory of one Redis server",
-    "key_days": "how many days a seal key is used",
-    "state_ttl_seconds": "GATEWAY_STATE_TTL_SECONDS",
-}
 _SHARES: Final = {"task_share", "utilization", "lost_utilization", "upgrade_share", "redis_utilization"}
 _MAY_BE_ZERO: Final = {
     *("rounds", "think_seconds", "state_bytes", "tool_cpu_seconds", "tool_wait_seconds", "task_share"),
@@ -57,8 +24,8 @@ _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe the load, and how the deployment is run."""
-    _add_fields(parser.add_argument_group("load, at the busiest moment"), Demand, _DEMAND)
-    _add_fields(parser.add_argument_group("deployment"), Policy, _POLICY)
+    _add_fields(parser.add_argument_group("load, at the busiest moment"), Demand)
+    _add_fields(parser.add_argument_group("deployment"), Policy)
     costs = parser.add_argument_group("capacity of one replica")
     costs.add_argument(
         "--costs",
@@ -76,15 +43,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the deployment as JSON")
 
 
-def _add_fields(group: argparse._ArgumentGroup, of: type[Demand | Policy], texts: dict[str, str]) -> None:
+def _add_fields(group: argparse._ArgumentGroup, of: type[Demand | Policy]) -> None:
     for field in dataclasses.fields(of):
-        default = 100_000 if field.default is dataclasses.MISSING else field.default
         group.add_argument(
             f"--{field.name.replace('_', '-')}",
             type=_number(field.name, whole=field.type == "int"),
-            default=default,
+            default=field.default,
             metavar="N",
-            help=f"{texts[field.name]} (default: {default:g})",
+            help=f"{field.metadata['text']} (default: {field.default:g})",
         )
 
 

@@ -6,50 +6,44 @@ All numbers are for the busiest moment. Nothing is rounded before the end, and e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from gateway.sizing.costs import KIB, Costs
 
 _BASE64: Final = 4 / 3
 
 
+def _option(default: float, text: str) -> Any:
+    """Return a field that `gateway size` has an option for, with its default and its help text."""
+    return field(default=default, metadata={"text": text})
+
+
 @dataclass(frozen=True)
 class Demand:
     """The load at the busiest moment.
 
-    Attributes:
-        call_every_seconds: the time from the start of one call of a user to the start of the next.
-        rounds: how often a call asks its user, on average.
-        state_bytes: size of a state, as `state_bytes` in the raw data of a load test.
-        request_bytes: size of a request with its headers, without a state.
-        response_bytes: size of a response with its headers, without a state.
-        tool_cpu_seconds: CPU time of the tool for one leg.
-        tool_wait_seconds: how long the tool waits for other systems in one leg.
-        task_share: share of calls that become tasks, which workers run.
-        task_seconds: how long the tool of a task runs, over all legs.
-        task_cpu_seconds: the CPU time of that.
-        task_steps: how many steps and emitted blocks a task stores.
-        task_bytes: arguments, steps, answers and result of a task, before encryption.
+    `state_bytes` is as in the raw data of a load test. `task_seconds` and `task_cpu_seconds` are those of all legs of a
+    task. `task_bytes` are its arguments, steps, answers and result.
     """
 
-    users: float
-    call_every_seconds: float = 60.0
-    rounds: float = 1.0
-    think_seconds: float = 10.0
-    state_bytes: float = 600.0
-    request_bytes: float = 1500.0
-    response_bytes: float = 1000.0
-    tool_cpu_seconds: float = 0.0
-    tool_wait_seconds: float = 0.05
-    task_share: float = 0.0
-    task_seconds: float = 10.0
-    task_cpu_seconds: float = 0.01
-    task_rounds: float = 0.0
-    task_steps: float = 2.0
-    task_polls: float = 3.0
-    task_bytes: float = 2000.0
-    task_ttl_seconds: float = 3600.0
+    users: float = _option(100_000.0, "how many users are active at once")
+    call_every_seconds: float = _option(60.0, "seconds from the start of one call of a user to the start of the next")
+    rounds: float = _option(1.0, "how often a call asks its user, on average")
+    think_seconds: float = _option(10.0, "how long a user takes to answer")
+    state_bytes: float = _option(600.0, "size of a state on the wire")
+    request_bytes: float = _option(1500.0, "size of a request with its headers, without a state")
+    response_bytes: float = _option(1000.0, "size of a response with its headers, without a state")
+    tool_cpu_seconds: float = _option(0.0, "CPU time of the tool for one leg")
+    tool_wait_seconds: float = _option(0.05, "how long the tool waits for other systems in one leg")
+    task_share: float = _option(0.0, "share of calls that become tasks, from 0 to 1")
+    task_seconds: float = _option(10.0, "how long a task runs")
+    task_cpu_seconds: float = _option(0.01, "CPU time of a task")
+    task_rounds: float = _option(0.0, "how often a task asks its user")
+    task_steps: float = _option(2.0, "how many steps and blocks a task stores")
+    task_polls: float = _option(3.0, "how often the client polls a task")
+    task_bytes: float = _option(2000.0, "size of a task's arguments and stored data, before encryption")
+    task_ttl_seconds: float = _option(3600.0, "how long a task is stored")
 
     @property
     def calls_per_second(self) -> float:
@@ -86,29 +80,23 @@ class Demand:
 class Policy:
     """How the deployment is run.
 
-    Attributes:
-        utilization: share of a replica's core that may be used at the busiest moment, with all replicas up.
-        zones: how many zones replicas and workers are spread over. If there are two or more, one may be lost.
-        lost_utilization: share of a replica's core that may be used while a zone is lost.
-        upgrade_share: share of replicas that are down at once during a rolling upgrade; 0 if new ones start first.
-        lease_seconds: how long a worker may send no heartbeat.
-        partitions: how many streams tasks are spread over.
-        redis_utilization: share of a Redis server's core, and of its memory, that may be used.
-        state_ttl_seconds: how long a client may take to send a state back.
+    With `utilization`, all replicas are up. `upgrade_share` is 0 if new ones start first. A worker may send no
+    heartbeat for `lease_seconds`. Tasks are spread over `partitions` streams. A client may take `state_ttl_seconds` to
+    send a state back.
     """
 
-    utilization: float = 0.6
-    zones: int = 3
-    lost_utilization: float = 0.85
-    upgrade_share: float = 0.1
-    max_inflight: int = 1024
-    worker_concurrency: int = 32
-    lease_seconds: float = 30.0
-    partitions: int = 8
-    redis_utilization: float = 0.5
-    redis_memory_bytes: float = 16 * KIB**3
-    key_days: float = 90.0
-    state_ttl_seconds: float = 3600.0
+    utilization: float = _option(0.6, "share of a core that may be used at the busiest moment")
+    zones: int = _option(3, "how many zones to spread over; with two or more, one may be lost")
+    lost_utilization: float = _option(0.85, "share of a core that may be used while a zone is lost")
+    upgrade_share: float = _option(0.1, "share of replicas that are down at once during a rolling upgrade")
+    max_inflight: int = _option(1024, "how many requests one replica works on at once")
+    worker_concurrency: int = _option(32, "how many tasks one worker runs at once")
+    lease_seconds: float = _option(30.0, "GATEWAY_TASK_LEASE_SECONDS")
+    partitions: int = _option(8, "GATEWAY_TASK_PARTITIONS")
+    redis_utilization: float = _option(0.5, "share of a Redis server's core and memory that may be used")
+    redis_memory_bytes: float = _option(16 * KIB**3, "memory of one Redis server")
+    key_days: float = _option(90.0, "how many days a seal key is used")
+    state_ttl_seconds: float = _option(3600.0, "GATEWAY_STATE_TTL_SECONDS")
 
 
 @dataclass(frozen=True)

@@ -154,11 +154,11 @@ class Notices:
         pubsub = self._pubsub
         if pubsub is None:
             return  # the reader subscribes to all channels when it has connected
-        try:
+        with suppress(Exception):  # redis-py can raise anything while the reader reconnects
             await getattr(pubsub, what)(channel)
-        except Exception:  # noqa: BLE001 - redis-py can raise anything while the reader reconnects
-            if self._pubsub is pubsub:
-                self._pubsub = None  # makes the reader reconnect and subscribe to all channels
+            return
+        if self._pubsub is pubsub:
+            self._pubsub = None  # makes the reader reconnect and subscribe to all channels
 
     async def _read_for_ever(self) -> None:
         while True:

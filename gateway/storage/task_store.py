@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from typing_extensions import override
+
 from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks, ValueTooLarge
 from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
@@ -28,7 +30,7 @@ from gateway.storage.task_scripts import BRIEF_FIELDS
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Retention, TaskView
-from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
+from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, TaskStore, UseEnd
 from gateway.tokens.key_holder import KeyHolder
 
 DEFAULT_PARTITIONS = 8
@@ -44,7 +46,7 @@ _LONGEST_PAUSE_SECONDS = 1.0
 _STATE_AFTER = {UseEnd.NEVER: "", UseEnd.REPEATABLE: "kept", UseEnd.USED: "used"}
 
 
-class RedisTaskStore:
+class RedisTaskStore(TaskStore):
     """Stores tasks for their owners, who are spread over the partitions.
 
     No task is kept for longer than `max_ttl_ms`, or stores a value larger than `max_value_bytes`.
@@ -76,8 +78,8 @@ class RedisTaskStore:
         """Return a channel to all replicas over the same connections. Closing the store closes it."""
         return ReplicaChannel(self._client, self._notices, self._keys)
 
+    @override
     async def check(self) -> None:
-        """See `gateway.tasks.ports.TaskStore.check`."""
         with self._client.starting():
             await self._deployment.check()
 
@@ -96,13 +98,13 @@ class RedisTaskStore:
         """The last failure of the connection, in words."""
         return self._client.problem
 
+    @override
     async def owner(self, principal: Principal | None) -> str:
-        """See `gateway.tasks.ports.TaskStore.owner`."""
         await self._deployment.ensure()
         return self._owners.name(principal)
 
+    @override
     async def create(self, new: NewTask, quota: int, quota_bytes: int = DEFAULT_TASK_BYTES) -> TaskView:
-        """See `gateway.tasks.ports.TaskStore.create`."""
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
         retention = Retention(new.retention.counts_from, max(1, min(new.retention.ms, self._max_ttl_ms)))
@@ -138,8 +140,8 @@ class RedisTaskStore:
             raise TooManyTaskBytes(quota_bytes, _retry_after(reply[1]))
         return _view_of_new(new, retention, int(reply[1]), int(reply[2]))
 
+    @override
     async def get(self, owner: str, task_id: str) -> TaskView | None:
-        """See `gateway.tasks.ports.TaskStore.get`."""
         return await self._view(owner, task_id, await scripts.read(self._client, self._keys.place(owner, task_id)))
 
     async def _view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
@@ -151,8 +153,8 @@ class RedisTaskStore:
             await self._turns.begin(None, owner)
             return self._reader.view(owner, task_id, reply)
 
+    @override
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
-        """See `gateway.tasks.ports.TaskStore.page`."""
         listed = await scripts.page(self._client, self._keys.owner_index(owner), limit + 1, after)
         marks = [TaskPlaceMark(*each) for each in listed]
         more, marks = len(marks) > limit, marks[:limit]
@@ -160,8 +162,8 @@ class RedisTaskStore:
             return TaskPage([], None)
         return TaskPage(await self.briefs(owner, [mark.task_id for mark in marks]), marks[-1] if more else None)
 
+    @override
     async def briefs(self, owner: str, task_ids: Sequence[str]) -> list[TaskView]:
-        """See `gateway.tasks.ports.TaskStore.briefs`."""
         keys = [self._keys.place(owner, task_id).task for task_id in task_ids]
         now_ms, read = await scripts.briefs(self._client, keys)
         views = [
@@ -179,27 +181,27 @@ class RedisTaskStore:
             await self._turns.begin(None, owner)
             return self._reader.brief(owner, task_id, now_ms, values)
 
+    @override
     async def of_request(self, owner: str, request: str) -> str | None:
-        """See `gateway.tasks.ports.TaskStore.of_request`."""
         task_id: bytes | None = await self._command("HGET", self._keys.requests(owner), request)
         return None if task_id is None else _text(task_id)
 
+    @override
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
-        """See `gateway.tasks.ports.TaskStore.answer`."""
         sealed = {key: self._records.seal(owner, task_id, f"n:{key}", dict(answer)) for key, answer in answers.items()}
         reply = await scripts.answer(self._client, self._keys.place(owner, task_id), sealed)
         if reply and reply[0] == b"no room":
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
         return await self._view(owner, task_id, reply)
 
+    @override
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
-        """See `gateway.tasks.ports.TaskStore.cancel`."""
         place = self._keys.place(owner, task_id)
         reply = await scripts.cancel(self._client, place, self._keys.cancellations(), withdrawn=withdrawn)
         return await self._view(owner, task_id, reply)
 
+    @override
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
-        """See `gateway.tasks.ports.TaskStore.delete`."""
         view = await self.get(owner, task_id)
         if view is None:
             return None
@@ -207,8 +209,8 @@ class RedisTaskStore:
         channel, token = self._keys.cancellations(), secrets.token_hex(8)
         return view if await scripts.delete(self._client, place, channel, token, chosen=chosen) else None
 
+    @override
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
-        """See `gateway.tasks.ports.TaskStore.deliver`."""
         return await scripts.deliver(self._client, self._keys.place(owner, task_id), stream, max(0, ms))
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
@@ -219,8 +221,8 @@ class RedisTaskStore:
                 await self._turns.begin(None, owner)
             return opened_segments(self._reader, owner, task_id, entries)
 
+    @override
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
-        """See `gateway.tasks.ports.TaskStore.watch`."""
         async with self._notices.listen(self._keys.changes(owner), task_ids) as listener:
             while True:
                 if listener.missed:
@@ -278,8 +280,8 @@ class RedisTaskStore:
         if not began:
             raise TaskStoreAway
 
+    @override
     def end_use(self, use: LegUse, end: UseEnd) -> None:
-        """See `gateway.tasks.ports.TaskStore.end_use`."""
         if use.repeated and end is UseEnd.NEVER:
             end = UseEnd.REPEATABLE
         ending = asyncio.create_task(self._end_use(use, _STATE_AFTER[end]))
@@ -295,8 +297,8 @@ class RedisTaskStore:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
+    @override
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
-        """See `gateway.tasks.ports.TaskStore.store_answer`."""
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         if not await scripts.keep_answer(self._client, mark, answer, self._keys.spent_sizes(owner), sealed):

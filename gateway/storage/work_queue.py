@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import suppress
 from typing import Any
 
+from typing_extensions import override
+
 from gateway.errors import LeaseLost, NoRoomLeft, RejectReason, TaskStoreDown, WorkersLost
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import scripts
@@ -31,7 +33,7 @@ from gateway.storage.task_store import (
 )
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks.model import Phase
-from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
+from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion, WorkQueue
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")
@@ -48,7 +50,7 @@ MOVED_ENTRIES = 256
 """How many entries it moves back if it found none but there may be more, so it sees those next time."""
 
 
-class RedisWorkQueue:
+class RedisWorkQueue(WorkQueue):
     """Hands tasks to one worker, whose name no other running worker has.
 
     See `RedisTaskStore`. A task without a heartbeat for `lease_ms` goes to another worker.
@@ -79,14 +81,15 @@ class RedisWorkQueue:
         self._looked_until = [_START] * partitions
 
     @property
+    @override
     def partitions(self) -> int:
-        """See `gateway.tasks.ports.WorkQueue.partitions`."""
         return self._keys.partitions
 
     async def check(self) -> None:
         """See `gateway.tasks.ports.TaskStore.check`."""
         await self._deployment.check()
 
+    @override
     async def claim(
         self,
         partition: int,
@@ -94,7 +97,6 @@ class RedisWorkQueue:
         wait_ms: int = MAX_WAIT_MS,
         may_begin: Callable[[str], bool] | None = None,
     ) -> list[Claim]:
-        """See `gateway.tasks.ports.WorkQueue.claim`."""
         await self._deployment.ensure()
         try:
             entries = lost = await self._lost_entries(partition, count)
@@ -114,20 +116,20 @@ class RedisWorkQueue:
         )
         return [claim for claim in claims if claim is not None]
 
+    @override
     async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
-        """See `gateway.tasks.ports.WorkQueue.make_way`."""
         queue, prefix = self._keys.queue(partition), self._keys.task_prefix(partition)
         return await scripts.make_way(
             self._client, queue, prefix, seen=SEEN_ENTRIES, moved=MOVED_ENTRIES, owners=owners
         )
 
+    @override
     async def heartbeat(self, claim: Claim) -> Heartbeat:
-        """See `gateway.tasks.ports.WorkQueue.heartbeat`."""
         reply = await scripts.heartbeat(self._client, self._place(claim), claim, self._worker_id)
         return Heartbeat(reply.decode())
 
+    @override
     async def keep(self, claim: Claim, kept: Kept) -> None:
-        """See `gateway.tasks.ports.WorkQueue.keep`."""
         changes, learned = self._records.changes(claim, kept)
         progress = None
         if kept.progress is not None:
@@ -150,13 +152,13 @@ class RedisWorkQueue:
             raise ValueError(f"segment {seq} came before segment {claim.segments + 1}")
         claim.segments, claim.emitted = seq, emitted
 
+    @override
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """See `gateway.tasks.ports.WorkQueue.segments`."""
         entries = await segment_entries(self._client, self._keys.place(owner, task_id), after)
         return opened_segments(self._reader, owner, task_id, entries)
 
+    @override
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
-        """See `gateway.tasks.ports.WorkQueue.wait`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
         open_keys, counts, sealed = self._records.asked(claim, questions)
         place = self._place(claim)
@@ -166,16 +168,16 @@ class RedisWorkQueue:
             )
         )
 
+    @override
     async def finish(
         self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
     ) -> None:
-        """See `gateway.tasks.ports.WorkQueue.finish`."""
         name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
         ended = self._records.ended(claim.owner, claim.task_id, name, value)
         _check(await scripts.finish(self._client, self._place(claim), claim, ended))
 
+    @override
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
-        """See `gateway.tasks.ports.WorkQueue.release`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
         _check(await scripts.release(self._client, self._place(claim), claim, changes))
 
@@ -184,15 +186,15 @@ class RedisWorkQueue:
         await self._deployment.ensure()
         return await read_totals(self._client, self._keys)
 
+    @override
     async def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:
-        """See `gateway.tasks.ports.WorkQueue.cancellations`."""
         async with self._notices.listen(self._keys.cancellations()) as listener:
             while True:
                 for member in await listener.wait(RECHECK_SECONDS):
                     yield split_member(member)
 
+    @override
     async def leave(self) -> None:
-        """See `gateway.tasks.ports.WorkQueue.leave`."""
         for partition in range(self.partitions):
             await self._forget_consumers(partition, leaving=self._worker_id)
 

@@ -16,6 +16,8 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from typing_extensions import override
+
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.resources import Resource
@@ -23,6 +25,7 @@ from gateway.authoring.served import Served
 from gateway.authoring.token_exchange import exchange_of
 from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
+from gateway.engine.host import Keeper
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome
@@ -315,29 +318,29 @@ class CallRun:
         return bool(self.run.unanswered)
 
 
-class MemoryKeeper:
+class MemoryKeeper(Keeper):
     """Records what a task's leg learns immediately, in a journal at rest."""
 
     def __init__(self, rest: dict[str, Any], host: AsyncioHost) -> None:
         self._rest = rest
         self._host = host
 
+    @override
     async def keep_step(self, key: str, value: Any) -> None:
-        """See `gateway.engine.host.Keeper`."""
         await self._host.yield_now()
         self._rest["steps"] = {**self._rest.get("steps", {}), key: copy_json(value)}
 
+    @override
     async def keep_emit(self, number: int, block: dict[str, Any]) -> None:
-        """See `gateway.engine.host.Keeper`."""
         await self._host.yield_now()
         self._rest["segments"] = [*self._rest.get("segments", [])[: number - 1], block]
 
+    @override
     async def keep_slot(self, slot: dict[str, Any]) -> None:
-        """See `gateway.engine.host.Keeper`."""
         self._rest["slot"] = slot
 
+    @override
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        """See `gateway.engine.host.Keeper`."""
         self._rest["checkpoint"] = checkpoint.to_map()
         return False
 

@@ -9,9 +9,12 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, TypeAlias
 
+import msgspec
+
 from gateway.admission.bodies import HeldBody
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight, InFlightVisit
+from gateway.auth.verifier import VerifiedToken, Verifier
 from gateway.errors import (
     GatewayError,
     HttpRefusal,
@@ -34,7 +37,6 @@ from gateway.web.bodies import NEVER_REFUSED, QUICK_BYTES, QUICK_COMMAS, BodyRea
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
-from gateway.web.ports import Authenticator
 from gateway.wires.dispatch import Dispatcher
 from gateway.wires.replies import Accepted, Answered, Listening, Refused
 
@@ -63,23 +65,18 @@ _STATE_MARK: Final = b'"requestState"'
 """A body with this text seems to continue a call. This decides only which requests are admitted first."""
 
 
-class Arrival:
+class Arrival(msgspec.Struct):
     """A request whose headers are complete. If it has no place because there are too many requests, `refused` says why.
 
     `last_values` are by lower-case name. The headers name the method, which is compared with the body later.
     `forwarded_id` is the id that a trusted proxy gave it, or "".
     """
 
-    __slots__ = ("forwarded_id", "last_values", "method", "refused", "visit")
-
-    def __init__(
-        self, last_values: dict[bytes, bytes], method: bytes, visit: InFlightVisit | None, *, refused: Reason
-    ) -> None:
-        self.last_values = last_values
-        self.method = method
-        self.visit = visit
-        self.refused = refused
-        self.forwarded_id = ""
+    last_values: dict[bytes, bytes]
+    method: bytes
+    visit: InFlightVisit | None
+    refused: Reason
+    forwarded_id: str = ""
 
     def step_aside(self) -> None:
         """Take no place for now."""
@@ -98,7 +95,7 @@ class McpEndpoint:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        authenticator: Authenticator,
+        authenticator: Verifier,
         origins: OriginPolicy,
         telemetry: Telemetry,
         audit: AuditLog,
@@ -291,7 +288,7 @@ class McpEndpoint:
                 whole, body = None, b""
                 await working
 
-    async def _verify(self, arrival: Arrival, authorization: str | None) -> Caller:
+    async def _verify(self, arrival: Arrival, authorization: str | None) -> VerifiedToken:
         """Verify an unknown token. It may be forged, so its request takes no place while keys are fetched."""
         arrival.step_aside()
         return await self._authenticator.authenticate(authorization)
@@ -310,9 +307,9 @@ class McpEndpoint:
             self._callers,
             scope,
             caller.principal,
+            post=exchange.post if may_stream else None,
             goes_on=body.find(_STATE_MARK) >= 0,
             refused=arrival.refused,
-            may_stream=may_stream,
             forwarded_id=arrival.forwarded_id,
         )
         if method:
@@ -363,7 +360,7 @@ class McpEndpoint:
         await exchange.answer(*to_http(error, request_id, self._challenges, always_ok=always_ok))
 
 
-class _Client:
+class _Client(msgspec.Struct):
     """The other end of a request's connection; implements `gateway.wires.ports.Client`.
 
     The visit is None if the request needs no place. `goes_on` tells whether the request seems to continue a call,
@@ -374,87 +371,54 @@ class _Client:
         post: sends a message before the answer; None if the client does not accept a stream.
     """
 
-    __slots__ = (
-        "_callers",
-        "_entered",
-        "_exchange",
-        "_goes_on",
-        "_principal",
-        "_refused",
-        "_scope",
-        "_streams",
-        "_visit",
-        "forwarded_id",
-        "post",
-    )
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        visit: InFlightVisit | None,
-        callers: CallerLimits,
-        scope: Scope,
-        principal: Hashable | None,
-        *,
-        goes_on: bool,
-        refused: Reason,
-        may_stream: bool,
-        forwarded_id: str,
-    ) -> None:
-        self.forwarded_id = forwarded_id
-        self.post = exchange.post if may_stream else None
-        self._exchange = exchange
-        self._visit = visit
-        self._goes_on = goes_on
-        self._refused = refused
-        self._callers = callers
-        self._scope = scope
-        self._principal = principal
-        self._streams = False
-        self._entered = False
+    exchange: Exchange
+    visit: InFlightVisit | None
+    callers: CallerLimits
+    scope: Scope
+    principal: Hashable | None
+    post: Callable[[bytes], None] | None
+    goes_on: bool
+    refused: Reason
+    forwarded_id: str
+    streams: bool = False
+    entered: bool = False
 
     def ask(self, request: bytes) -> None:
-        """See `gateway.wires.ports.Client.ask`."""
-        self._exchange.ask(request)
+        self.exchange.ask(request)
 
     async def enter(self) -> None:
-        """See `gateway.wires.ports.Client.enter`."""
-        if self._refused is not None:
-            raise self._refused
-        if self._visit is not None and not self._entered:
-            self._entered = True
-            waiting = self._visit.enter(self._principal, goes_on=self._goes_on)
+        if self.refused is not None:
+            raise self.refused
+        if self.visit is not None and not self.entered:
+            self.entered = True
+            waiting = self.visit.enter(self.principal, goes_on=self.goes_on)
             if waiting is not None:
                 await waiting
 
     def leave(self) -> None:
-        """See `gateway.wires.ports.Client.leave`."""
-        if self._visit is not None:
-            self._visit.leave()
-            self._entered = False
-            self._goes_on = True
+        if self.visit is not None:
+            self.visit.leave()
+            self.entered = False
+            self.goes_on = True
 
     @contextlib.contextmanager
     def streaming(self) -> Iterator[None]:
-        """See `gateway.wires.ports.Client.streaming`."""
-        if self._streams:
+        if self.streams:
             yield
             return
-        with self._callers.stream(self._principal, _client_of(self._scope)):
-            self._streams = True
+        with self.callers.stream(self.principal, _client_of(self.scope)):
+            self.streams = True
             try:
                 yield
             finally:
-                self._streams = False
+                self.streams = False
 
     def holding(self) -> HeldBody:
-        """See `gateway.wires.ports.Client.holding`."""
-        return self._callers.body(self._principal, _client_of(self._scope))
+        return self.callers.body(self.principal, _client_of(self.scope))
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """See `gateway.wires.ports.Client.waiting`."""
-        with self.streaming(), self._exchange.ending_with_client():
+        with self.streaming(), self.exchange.ending_with_client():
             self.leave()
             yield
 
@@ -463,7 +427,7 @@ def _takes_streams(accept: bytes | None) -> bool:
     return not accept or accept.find(_STREAM) >= 0 or _STREAMS.search(accept) is not None
 
 
-def _asking(authenticator: Authenticator) -> Callable[[bytes], bool]:
+def _asking(authenticator: Verifier) -> Callable[[bytes], bool]:
     """Return a function that tells whether an `Authorization` header was verified before."""
 
     def is_verified(value: bytes) -> bool:

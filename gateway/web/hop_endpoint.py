@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from gateway.errors import GatewayError, HopReason
@@ -37,6 +38,7 @@ class _NotTaken(Exception):
         self.reason = reason
 
 
+@dataclass(slots=True)
 class HopEndpoint:
     """Receives messages.
 
@@ -44,19 +46,12 @@ class HopEndpoint:
     telemetry counts messages that are refused before they are opened, such as those over `max_bytes`.
     """
 
-    def __init__(
-        self,
-        take: Callable[[bytes], Awaitable[bytes | None]],
-        origins: OriginPolicy,
-        telemetry: Telemetry,
-        *,
-        max_bytes: int,
-    ) -> None:
-        self._take = take
-        self._origins = origins
-        self._telemetry = telemetry
-        self._max_bytes = max_bytes
-        self._arriving = 0
+    take: Callable[[bytes], Awaitable[bytes | None]]
+    origins: OriginPolicy
+    telemetry: Telemetry
+    _: KW_ONLY
+    max_bytes: int
+    _arriving: int = field(default=0, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
@@ -75,15 +70,15 @@ class HopEndpoint:
     async def _reply(self, scope: Scope, exchange: Exchange) -> bytes | None:
         try:
             self._check(scope)
-            return await self._take(await self._body(exchange))
+            return await self.take(await self._body(exchange))
         except _NotTaken as not_taken:
-            self._telemetry.hop_refused(not_taken.reason)
+            self.telemetry.hop_refused(not_taken.reason)
             return None
 
     def _check(self, scope: Scope) -> None:
         try:
             headers = Headers(scope["headers"])
-            self._origins.check(headers)
+            self.origins.check(headers)
         except GatewayError:
             raise _NotTaken(HopReason.MALFORMED) from None
         if scope["method"] != "POST" or headers.get_bytes(b"content-type") != HOP_TYPE:
@@ -98,7 +93,7 @@ class HopEndpoint:
         self._arriving += 1
         try:
             async with asyncio.timeout(ARRIVAL_SECONDS):
-                return await exchange.read_body(self._max_bytes)
+                return await exchange.read_body(self.max_bytes)
         except BodyTooLarge:
             raise _NotTaken(HopReason.TOO_LARGE) from None
         except TimeoutError:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from gateway.errors import HttpRefusal
-from gateway.http.asgi import RawHeaders
+from gateway.http.asgi import RawHeaders, Scope
 from gateway.http.callbacks import Callbacks, Cause, Refusal, Written
 from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.web.errors import to_http
 
 
-class Arrivals(Protocol):
-    """Is notified of requests before any work is done for them."""
-
-    def arrived(self, scope: Any) -> None:
-        """Handle a request whose headers are complete, and whose turn on the connection has come."""
-        ...
-
-    def still_arriving(self, scope: Any) -> None:
-        """Handle a request whose body is not complete yet. Called for each part that arrives."""
-        ...
-
-
-def server_callbacks(telemetry: Telemetry, arrivals: Arrivals, *, replica_id: str | None = None) -> Callbacks:
-    """Return the callbacks of a replica's server.
+def server_callbacks(
+    telemetry: Telemetry,
+    arrived: Callable[[Scope], None],
+    still_arriving: Callable[[Scope], None],
+    *,
+    replica_id: str | None = None,
+) -> Callbacks:
+    """Return the callbacks of a replica's server. For the first two, see `Callbacks`.
 
     `replica_id` is sent in `X-Gateway-Replica` with every refusal; None omits the header.
     """
@@ -40,8 +34,8 @@ def server_callbacks(telemetry: Telemetry, arrivals: Arrivals, *, replica_id: st
         return [*headers, *own_headers], body
 
     return Callbacks(
-        arrived=arrivals.arrived,
-        still_arriving=arrivals.still_arriving,
+        arrived=arrived,
+        still_arriving=still_arriving,
         connection_refused=telemetry.connection_refused,
         client_refused=client_refused,
         client_lost=telemetry.client_lost,

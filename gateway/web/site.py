@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import FastAPI, Header, Response
@@ -148,6 +148,7 @@ def _add_metadata(site: FastAPI, metadata: Metadata) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Guard:
     """Passes only allowed requests to the site.
 
@@ -155,31 +156,21 @@ class Guard:
     themselves. Everyone may call the health checks.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        is_running: Callable[[], bool],
-        local_only: bool,
-        judges: Iterable[str],
-        origins: OriginPolicy,
-        telemetry: Telemetry,
-        audit: AuditLog,
-    ) -> None:
-        self._app = app
-        self._is_running = is_running
-        self._local_only = local_only
-        self._unguarded = HEALTH_PATHS.union(judges)
-        self._origins = origins
-        self._telemetry = telemetry
-        self._audit = audit
+    app: ASGIApp
+    _: KW_ONLY
+    is_running: Callable[[], bool]
+    local_only: bool
+    judges: Container[str]
+    origins: OriginPolicy
+    telemetry: Telemetry
+    audit: AuditLog
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        if not self._is_running():
+        if not self.is_running():
             await refuse_not_running(send)
             return
         scope["path"] = _encoded_path(scope)
@@ -187,14 +178,14 @@ class Guard:
             cors = self._check(scope)
         except GatewayError as error:
             client = scope.get("client")
-            self._audit.refused(error, client=client[0] if client else "")
-            self._telemetry.request_refused(RefusalReason.of(error))
+            self.audit.refused(error, client=client[0] if client else "")
+            self.telemetry.request_refused(RefusalReason.of(error))
             await _answer(send, *to_http(error, None))
             return
         if cors and scope["method"] == "OPTIONS":
-            await _answer(send, 204, [*cors, *self._origins.preflight(Headers(scope["headers"]), b"GET")], b"")
+            await _answer(send, 204, [*cors, *self.origins.preflight(Headers(scope["headers"]), b"GET")], b"")
             return
-        await self._app(scope, receive, _adding(cors, send) if cors else send)
+        await self.app(scope, receive, _adding(cors, send) if cors else send)
 
     def _check(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Return the headers with which a web page of another origin may read the response.
@@ -202,14 +193,14 @@ class Guard:
         Raises:
             HttpRefusal: the request is not for an address, a host or an origin that is served.
         """
-        if self._local_only and not _is_local(scope):
+        if self.local_only and not _is_local(scope):
             raise HttpRefusal(403, "Without identity, only connections to a loopback address are served")
-        return [] if self._is_open(scope) else self._origins.check(Headers(scope["headers"]))
+        return [] if self._is_open(scope) else self.origins.check(Headers(scope["headers"]))
 
     def _is_open(self, scope: Scope) -> bool:
         """Return whether the request is a health check, or is for an endpoint that checks hosts and origins itself."""
-        path: str = scope["path"]
-        return path.removeprefix(scope.get("root_path", "")) in self._unguarded
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        return path in HEALTH_PATHS or path in self.judges
 
 
 async def refuse_not_running(send: Send) -> None:

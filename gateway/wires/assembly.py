@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Final
 
 import msgspec
@@ -61,6 +62,7 @@ from gateway.wires.watches import Watches
 _NO_CATALOGUES: Final[Mapping[str, Catalogue]] = {}
 
 
+@dataclass
 class Wires:
     """Builds the wires, and updates them when the tools change.
 
@@ -68,76 +70,66 @@ class Wires:
     sealed messages to all other replicas, are tried in turn.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        keys: KeyHolder,
-        registry: Registry,
-        *,
-        calls: CallRunner,
-        host: Host,
-        store: TaskStore | None,
-        changes: ChangeHub,
-        audit: AuditLog,
-        telemetry: Telemetry,
-        waiting: WaitingCalls,
-        authorities: Authorities,
-        post: Post,
-        neighbours: Neighbours,
-        carriers: Sequence[Carrier],
-        tracing: Tracing | None = None,
-    ) -> None:
-        self._settings = settings
-        self._keys = keys
-        self._calls = calls
-        self._host = host
-        self._has_tasks = store is not None
-        self._changes = changes
-        self._telemetry = telemetry
-        self._waiting = waiting
-        self._authorities = authorities
-        self._released_words = ResultWriter(
-            self.identity_of(registry).brief, empty_requests=settings.shed_input_requests
-        )
+    settings: Settings
+    keys: KeyHolder
+    registry: InitVar[Registry]
+    _: KW_ONLY
+    calls: CallRunner
+    host: Host
+    store: TaskStore | None
+    changes: ChangeHub
+    audit: AuditLog
+    telemetry: Telemetry
+    waiting: WaitingCalls
+    authorities: Authorities
+    post: Post
+    neighbours: Neighbours
+    carriers: Sequence[Carrier]
+    tracing: Tracing | None = None
+
+    def __post_init__(self, registry: Registry) -> None:
         self._draft_words = DraftResults()
         self._legacy_words = LegacyResults()
-        self._replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
-        self._addresses = RequestIds(keys, telemetry, self._replica)
-        self._task_cursors = TaskCursors(keys)
-        self._sessions = Sessions(keys, ttl_seconds=settings.session_ttl_seconds, telemetry=telemetry)
-        self.hops = Hops(
-            keys,
-            self._replica,
-            post=post,
-            neighbours=neighbours,
-            telemetry=telemetry,
-            max_bytes=max_message_bytes(settings.max_body_bytes),
+        self._released_words = ResultWriter(
+            self.identity_of(registry).brief, empty_requests=self.settings.shed_input_requests
         )
-        self.broadcasts = Broadcasts(self.hops, carriers, telemetry)
-        self.broadcasts.forward_to(CHANGED_TOPIC, changes.announce_here)
-        changes.forward = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
+        self._replica = ReplicaAddress(self.settings.replica_url or "", self.waiting.boot)
+        self._addresses = RequestIds(self.keys, self.telemetry, self._replica)
+        self._task_cursors = TaskCursors(self.keys)
+        self._sessions = Sessions(self.keys, ttl_seconds=self.settings.session_ttl_seconds, telemetry=self.telemetry)
+        self.hops = Hops(
+            self.keys,
+            self._replica,
+            post=self.post,
+            neighbours=self.neighbours,
+            telemetry=self.telemetry,
+            max_bytes=max_message_bytes(self.settings.max_body_bytes),
+        )
+        self.broadcasts = Broadcasts(self.hops, self.carriers, self.telemetry)
+        self.broadcasts.forward_to(CHANGED_TOPIC, self.changes.announce_here)
+        self.changes.forward = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
         self._watches = Watches(registry)
-        self.access = access = None if store is None else TaskAccess(store, audit)
+        self.access = access = None if self.store is None else TaskAccess(self.store, self.audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
             self._handshake(registry, access),
-            changes=changes,
-            audit=audit,
-            max_json_depth=settings.max_json_depth,
-            max_json_values=settings.max_json_values,
-            tracing=tracing,
+            changes=self.changes,
+            audit=self.audit,
+            max_json_depth=self.settings.max_json_depth,
+            max_json_values=self.settings.max_json_values,
+            tracing=self.tracing,
         )
 
     def serve(self, registry: Registry) -> None:
         """Serve another registry from the next request on, and announce the lists that differ."""
-        self._telemetry.serve(registry.names)
+        self.telemetry.serve(registry.names)
         self._released_words.name_server(self.identity_of(registry).brief)
         served = self.dispatcher
         self.dispatcher.replace(
             self._released_catalogue(registry, served.catalogue),
             self._handshake_catalogues(registry, served.handshake_catalogues),
         )
-        self._authorities.serve(registry)
+        self.authorities.serve(registry)
         self._watches.serve(registry)
 
     def reload(self, local: Registry) -> None:
@@ -157,23 +149,23 @@ class Wires:
 
     def identity_of(self, registry: Registry) -> Identity:
         """Return how the server introduces itself while it serves a registry."""
-        identity = identity_of(self._settings, registry.introduction)
+        identity = identity_of(self.settings, registry.introduction)
         joined = "\n\n".join(filter(None, (identity.instructions, registry.instructions)))
         return msgspec.structs.replace(identity, instructions=joined or None)
 
     @property
     def _has_identity(self) -> bool:
         """Whether callers are authenticated. Without that, a list of tasks cannot belong to one caller."""
-        return self._settings.auth != "none"
+        return self.settings.auth != "none"
 
     def _released_catalogue(self, registry: Registry, earlier: Catalogue | None = None) -> Catalogue:
-        capabilities = released_capabilities(registry, tasks=self._has_tasks)
-        tasks = TASKS if self._settings.hide_task_tools else None
+        capabilities = released_capabilities(registry, tasks=self.store is not None)
+        tasks = TASKS if self.settings.hide_task_tools else None
         identity = self.identity_of(registry)
         return Catalogue(
             registry,
             self._released_words,
-            self._keys,
+            self.keys,
             capabilities,
             identity=identity,
             tasks=tasks,
@@ -184,16 +176,16 @@ class Wires:
         self, registry: Registry, earlier: Mapping[str, Catalogue] = _NO_CATALOGUES
     ) -> dict[str, Catalogue]:
         """Build the catalogues of the handshake wires, by version."""
-        has_tasks, lists = self._has_tasks, self._has_identity
+        has_tasks, lists = self.store is not None, self._has_identity
         draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         legacy = handshake_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         before_tasks = handshake_capabilities(registry, tasks=False, lists_tasks=False)
         make = functools.partial(
             Catalogue,
             registry,
-            keys=self._keys,
+            keys=self.keys,
             identity=self.identity_of(registry),
-            tasks=HANDSHAKE_TASKS if self._settings.hide_task_tools else None,
+            tasks=HANDSHAKE_TASKS if self.settings.hide_task_tools else None,
         )
         return {
             DRAFT: make(words=self._draft_words, capabilities=draft, entry=handshake_entry, earlier=earlier.get(DRAFT)),
@@ -205,11 +197,11 @@ class Wires:
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
         words = self._released_words
-        methods = Methods(self._released_catalogue(registry), self._calls, self._host, words)
+        methods = Methods(self._released_catalogue(registry), self.calls, self.host, words)
         tasks = None
         if access is not None:
-            tasks = ReleasedTasks(methods, access, words, TaskFollower(access, self._changes, self._authorities))
-        subscriptions = Subscriptions(methods, words, self._changes, self._authorities, access, watches=self._watches)
+            tasks = ReleasedTasks(methods, access, words, TaskFollower(access, self.changes, self.authorities))
+        subscriptions = Subscriptions(methods, words, self.changes, self.authorities, access, watches=self._watches)
         return ReleasedWire(methods, subscriptions, tasks, has_identity=self._has_identity)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
@@ -224,13 +216,13 @@ class Wires:
             sessions=self._sessions,
             addresses=self._addresses,
             deliveries=Deliveries(
-                self._waiting,
+                self.waiting,
                 self._replica,
                 self._addresses,
                 self.hops,
                 self.broadcasts,
-                max_json_depth=self._settings.max_json_depth,
-                max_json_values=self._settings.max_json_values,
+                max_json_depth=self.settings.max_json_depth,
+                max_json_values=self.settings.max_json_values,
             ),
             broadcasts=self.broadcasts,
             tasks=draft_tasks,
@@ -238,32 +230,32 @@ class Wires:
 
     def _draft(self, catalogue: Catalogue, access: TaskAccess | None) -> tuple[DraftTasks | None, HandshakeVersion]:
         words = self._draft_words
-        methods = Methods(catalogue, self._calls, self._host, words)
+        methods = Methods(catalogue, self.calls, self.host, words)
         if access is None:
             return None, self._version(DRAFT, methods, DraftCalls(methods, None), None)
-        follower = TaskFollower(access, self._changes, self._authorities)
+        follower = TaskFollower(access, self.changes, self.authorities)
         tasks = DraftTasks(methods, access, follower, self._addresses, self._task_cursors)
         answers = TaskAnswers(
-            access, follower, tasks, words=words, immediate_seconds=self._settings.immediate_wait_ms / 1000
+            access, follower, tasks, words=words, immediate_seconds=self.settings.immediate_wait_ms / 1000
         )
         return tasks, self._version(DRAFT, methods, DraftCalls(methods, answers), tasks.handlers)
 
     def _legacy(self, version: str, catalogue: Catalogue, access: TaskAccess | None) -> HandshakeVersion:
         """Build a version of the 2025-11-25 wire, without tasks if `access` is None."""
-        methods = Methods(catalogue, self._calls, self._host, self._legacy_words)
+        methods = Methods(catalogue, self.calls, self.host, self._legacy_words)
         calls = LegacyCalls(
             methods,
             self._addresses,
-            self._waiting,
-            answer_seconds=min(self._settings.answer_seconds, self._settings.state_ttl_seconds),
-            clock=self._keys.clock,
+            self.waiting,
+            answer_seconds=min(self.settings.answer_seconds, self.settings.state_ttl_seconds),
+            clock=self.keys.clock,
             takes_tasks=access is not None,
-            max_json_depth=self._settings.max_json_depth,
-            max_json_values=self._settings.max_json_values,
+            max_json_depth=self.settings.max_json_depth,
+            max_json_values=self.settings.max_json_values,
         )
         if access is None:
             return self._version(version, methods, calls, None)
-        follower = TaskFollower(access, self._changes, self._authorities)
+        follower = TaskFollower(access, self.changes, self.authorities)
         tasks = LegacyTasks(methods, access, follower, self._addresses, self._task_cursors)
         handlers = tasks.handlers(has_identity=self._has_identity)
         return self._version(version, methods, calls, handlers)

@@ -235,18 +235,6 @@ _FIRST: Final[_Start] = (0, 0)
 class _Entries:
     """The entries of one part in one list, with what they were made of (`served`)."""
 
-    __slots__ = (
-        "_positions",
-        "has_scopes",
-        "has_task_only",
-        "listed",
-        "names",
-        "part",
-        "scopes",
-        "served",
-        "task_only",
-    )
-
     def __init__(self, part: str, served: Mapping[str, Served], entry: _Entry) -> None:
         self.part = part
         self.served = served

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from gateway.calls.authority import Authority
@@ -43,6 +44,7 @@ MAX_LATE: Final = 200
 """How many cancelled requests may wait to be checked again after that time."""
 
 
+@dataclass(frozen=True, slots=True)
 class HandshakeWire:
     """Answers messages of the handshake wires.
 
@@ -50,35 +52,28 @@ class HandshakeWire:
     `broadcasts` notifies other replicas of cancelled requests, and receives their hints.
     """
 
-    def __init__(
-        self,
-        versions: Mapping[str, HandshakeVersion],
-        *,
-        sessions: Sessions,
-        addresses: RequestIds,
-        deliveries: Deliveries,
-        broadcasts: Broadcasts,
-        tasks: DraftTasks | None = None,
-    ) -> None:
-        self._versions = versions
-        self._sessions = sessions
-        self._addresses = addresses
-        self._deliveries = deliveries
-        self._broadcasts = broadcasts
-        self._tasks = tasks
-        self._running = RunningRequests()
-        self._late: set[asyncio.Task[None]] = set()
-        broadcasts.forward_to(CANCELLED_REQUEST, self._running.cancel)
+    versions: Mapping[str, HandshakeVersion]
+    _: KW_ONLY
+    sessions: Sessions
+    addresses: RequestIds
+    deliveries: Deliveries
+    broadcasts: Broadcasts
+    tasks: DraftTasks | None = None
+    _running: RunningRequests = field(default_factory=RunningRequests, init=False)
+    _late: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.broadcasts.forward_to(CANCELLED_REQUEST, self._running.cancel)
 
     @property
     def catalogues(self) -> dict[str, Catalogue]:
         """The catalogues that are served now, by version."""
-        return {name: version.methods.catalogue for name, version in self._versions.items()}
+        return {name: version.methods.catalogue for name, version in self.versions.items()}
 
     def replace(self, catalogues: Mapping[str, Catalogue]) -> None:
         """Serve other catalogues, by version, from the next request on."""
         for version, catalogue in catalogues.items():
-            self._versions[version].methods.catalogue = catalogue
+            self.versions[version].methods.catalogue = catalogue
 
     async def answer(
         self, message: Message, wire: Wire, headers: header.Headers, caller: Caller, client: Client, *, body: bytes
@@ -95,7 +90,7 @@ class HandshakeWire:
         check_routing(message, headers)
         if isinstance(message, Request) and message.method == INITIALIZE:
             version = negotiate(message.params.get("protocolVersion"))
-            return await self._versions[version].answer(Incoming(read_opening(message), headers, caller, client))
+            return await self.versions[version].answer(Incoming(read_opening(message), headers, caller, client))
         session = self._session(wire, headers, caller)
         nonce = b"" if session is None else session.nonce
         if isinstance(message, Response):
@@ -110,7 +105,7 @@ class HandshakeWire:
         capabilities = SESSIONLESS_CAPABILITIES if session is None else from_flags(session.flags)
         request = read_request(message, capabilities)
         if session is None:
-            return await self._versions[DRAFT].answer(Incoming(request, headers, caller, client))
+            return await self.versions[DRAFT].answer(Incoming(request, headers, caller, client))
         name = request_digest(session, message.id)
         incoming = Incoming(request, headers, caller, client, session=nonce, cancel_name=name)
         return await self._run(session, incoming, name)
@@ -119,7 +114,7 @@ class HandshakeWire:
         """Answer a request under a name by which it can be cancelled."""
         try:
             with self._running.running(name):
-                reply = await self._versions[session.version].answer(incoming)
+                reply = await self.versions[session.version].answer(incoming)
         except Cancelled:
             reply = Accepted()
         if isinstance(reply, Listening):
@@ -140,8 +135,8 @@ class HandshakeWire:
                 "Mcp-Session-Id is missing: start a session with initialize,"
                 " or send MCP-Protocol-Version: 2026-07-28 and what that version requires",
             )
-        session = self._sessions.open(session_id, caller)
-        if session.version not in self._versions:  # another release, which supports it, is being rolled out or back
+        session = self.sessions.open(session_id, caller)
+        if session.version not in self.versions:  # another release, which supports it, is being rolled out or back
             raise unknown_session()
         version = headers.get(header.PROTOCOL_VERSION)
         if version is not None and version != session.version:
@@ -155,14 +150,14 @@ class HandshakeWire:
             InsufficientScope: the call or task does not accept an answer with this token, or in this session.
             NotDelivered: the call or task cannot be reached from here.
         """
-        address = self._addresses.open(response.id, authority)
+        address = self.addresses.open(response.id, authority)
         if isinstance(address, CallAddress):
-            await self._deliveries.deliver(address, body, authority)
+            await self.deliveries.deliver(address, body, authority)
         elif address is not None:
-            if self._tasks is None:
-                self._addresses.undelivered("it is for a task, and this replica has no GATEWAY_REDIS_URL; set it")
+            if self.tasks is None:
+                self.addresses.undelivered("it is for a task, and this replica has no GATEWAY_REDIS_URL; set it")
                 raise NotDelivered
-            await self._tasks.take_answer(response, address, authority)
+            await self.tasks.take_answer(response, address, authority)
 
     async def _take_notification(self, notification: Notification, session: Session | None, caller: Caller) -> None:
         """Cancel a request if the notification says so. This needs a session, which identifies the request."""
@@ -172,12 +167,12 @@ class HandshakeWire:
         if request_id is None:
             return
         name = request_digest(session, request_id)
-        tasks = self._tasks if session.version == DRAFT else None  # only draft requests name the task they create
+        tasks = self.tasks if session.version == DRAFT else None  # only draft requests name the task they create
         if tasks is not None:
             with suppress(TaskStoreDown):  # there may still be a call to cancel
                 await tasks.find_request(name, caller)  # raises if this caller may not cancel the task or its stream
         if not self._running.cancel(name):
-            self._broadcasts.send(CANCELLED_REQUEST, name, caller.principal)
+            self.broadcasts.send(CANCELLED_REQUEST, name, caller.principal)
         if tasks is None or await tasks.cancel_request(name, caller):
             return
         if len(self._late) < MAX_LATE:  # the request may be creating a task at this moment, here or elsewhere

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
@@ -45,52 +47,28 @@ from gateway.wires.replies import Answered, Reply
 log = logging.getLogger(__name__)
 
 
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """A request together with its headers, caller, connection and session.
 
     The conversation is what the call has learned, if that is kept in this process. The session is its nonce. By
     `cancel_name`, the client can cancel the request; both are empty if there is none.
     """
 
-    __slots__ = ("caller", "cancel_name", "client", "conversation", "headers", "request", "session")
-
-    def __init__(
-        self,
-        request: McpRequest,
-        headers: Headers,
-        caller: Caller,
-        client: Client,
-        conversation: Conversation | None = None,
-        *,
-        session: bytes = b"",
-        cancel_name: str = "",
-    ) -> None:
-        self.request: Final = request
-        self.headers: Final = headers
-        self.caller: Final = caller
-        self.client: Final = client
-        self.conversation: Final = conversation
-        self.session: Final = session
-        self.cancel_name: Final = cancel_name
+    request: McpRequest
+    headers: Headers
+    caller: Caller
+    client: Client
+    conversation: Conversation | None = None
+    session: bytes = b""
+    cancel_name: str = ""
 
     def within(self, conversation: Conversation) -> Incoming:
         """Return the same request as part of a conversation."""
-        return self._like(self.caller, conversation)
+        return msgspec.structs.replace(self, conversation=conversation)
 
     def by(self, caller: Caller) -> Incoming:
         """Return the same request with the authority of another caller."""
-        return self._like(caller, self.conversation)
-
-    def _like(self, caller: Caller, conversation: Conversation | None) -> Incoming:
-        return Incoming(
-            self.request,
-            self.headers,
-            caller,
-            self.client,
-            conversation,
-            session=self.session,
-            cancel_name=self.cancel_name,
-        )
+        return msgspec.structs.replace(self, caller=caller)
 
     def requester(self) -> Requester:
         """Return the part of the request that a relay may use."""

@@ -16,6 +16,7 @@ from gateway.cli.children import EXIT_CONFIGURATION, Child, Nursery, Orders
 from gateway.cli.console import Console
 from loadtest.cluster import wait_until
 from tests.cli.test_dev_stopping import runs
+from tests.waiting import until
 
 PATIENCE_SECONDS = 25.0
 LINE = "." * 99
@@ -117,8 +118,7 @@ def test_a_child_that_is_stopped_between_two_starts_is_not_started(tmp_path: Pat
         nursery = Nursery(dict(os.environ), orders, 1.0, console)
         child = Child("c1", ["false"])
         keeper = asyncio.create_task(nursery.keep(child))
-        while child.early_deaths == 0:  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0.001)
+        await until(lambda: child.early_deaths != 0)
         nursery.stop(child)
         child.command = ["sleep", "600"]
         await asyncio.wait([keeper], timeout=1.0)  # longer than the pause after a first death

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
-from gateway.cli.round_robin import Fixed, Front
+from gateway.cli.round_robin import Backends, Front
 from gateway.web.listener import listen
 
 pytestmark = pytest.mark.usefixtures("only_new_objects")
@@ -317,7 +317,7 @@ async def test_a_front_that_stops_listening_finishes_what_is_open() -> None:
         await front.close()
 
 
-class Named(Fixed):
+class Named(Backends):
     """One replica with the name r1."""
 
     def address_of(self, name: str) -> Address | None:

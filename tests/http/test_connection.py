@@ -132,7 +132,9 @@ class Server:
     state: ServerState = field(default_factory=ServerState)
 
     def __post_init__(self) -> None:
-        self.rules = ConnectionRules(self.limits, server_callbacks(self.telemetry, self, replica_id="r1"))
+        self.rules = ConnectionRules(
+            self.limits, server_callbacks(self.telemetry, self.arrived, self.still_arriving, replica_id="r1")
+        )
 
     def connect(self) -> tuple[Connection, Transport]:
         connection, transport = Connection(self.rules, self.app, self.state, {}), Transport()

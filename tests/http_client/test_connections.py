@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,19 +13,13 @@ import pytest
 from gateway.http_client.client import HttpClient
 from gateway.http_client.failures import HttpFailure, HttpReason
 from tests.http_client.peers import OK, Script, Talk, always, ask, once, serving, soon, then_silence
+from tests.waiting import until
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the event loop run until a condition holds."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - the condition is about a socket
-            await asyncio.sleep(0.005)
 
 
 @contextmanager

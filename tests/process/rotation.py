@@ -19,6 +19,7 @@ from gateway.auth.tokens import mint
 from gateway.engine.policy import LegPolicy
 from gateway.process.app import GatewayApp
 from gateway.process.replica import build
+from gateway.process.services import watch_key_file
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.cipher import Cipher
@@ -126,7 +127,7 @@ class Rotating:
         self.worker = build_worker(self._settings("worker"))
         self._watchers: list[FileWatcher[KeyRing]] = []
         for services in (self.first._services, self.second._services, self.worker):
-            self._watchers += services.key_files()
+            self._watchers += watch_key_file(services.settings, services.keys)
         assert len(self._watchers) == 3
 
     def _settings(self, name: str, **more: str) -> Settings:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from gateway import Context, tool
 from gateway.process.app import GatewayApp
 from gateway.process.replica import build
+from gateway.process.services import watch_key_file
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.keyring import KeyRing
@@ -188,7 +189,7 @@ def app_with_file(path: Path) -> tuple[GatewayApp, FileWatcher[KeyRing]]:
         {"GATEWAY_SEAL_KEYS_FILE": str(path), "GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none"}, tools=(__name__,)
     )
     app = GatewayApp(build(settings))
-    (watcher,) = app._services.key_files()
+    (watcher,) = watch_key_file(app._services.settings, app._services.keys)
     return app, watcher
 
 
@@ -232,4 +233,4 @@ async def test_a_broken_file_leaves_the_keys_as_they_are(
 
 
 def test_keys_in_the_environment_are_not_watched() -> None:
-    assert list(app_with(OLD)._services.key_files()) == []
+    assert list(watch_key_file(app_with(OLD)._services.settings, app_with(OLD)._services.keys)) == []

@@ -26,6 +26,7 @@ from tests.identity import ISSUER
 from tests.integration.raw import Answer, request, tool_call
 from tests.integration.streams import ACCEPT_BOTH, events_of
 from tests.process.host import make_host
+from tests.waiting import until
 
 SETTINGS: dict[str, Any] = {"seal_keys": new_key(), "audience": "tests", "auth": "none"}
 PUBLIC: dict[str, Any] = {
@@ -375,8 +376,7 @@ async def test_draining_ends_streams_refuses_new_calls_and_says_so_and_can_be_ca
         client = Client(app)
         held = client.send([msgspec.json.encode(message)], raw_headers(message, accept=ACCEPT_BOTH), path="/tools/mcp")
         stream = asyncio.create_task(held)
-        while not client.sent:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: client.sent)
         thread = threading.Thread(target=gateway.draining)
         thread.start()
         thread.join()

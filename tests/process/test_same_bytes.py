@@ -20,6 +20,7 @@ from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, RawHeaders, make_app, raw_headers
 from tests.integration.raw import request, tool_call
 from tests.integration.streams import ACCEPT_BOTH, calling
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -162,8 +163,7 @@ async def test_bodies_that_still_arrive_hold_no_place() -> None:
 
     clients = [Client(site) for _ in range(2 * app._services.load.limit)]
     arriving = [asyncio.create_task(client.post(ECHO)) for client in clients]
-    while not all(client.asked_for or client.sent for client in clients):  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: all(client.asked_for or client.sent for client in clients))
     assert (await answered(app.site, REQUESTS["a call"]))[0] == 200
     arrive.set()
     assert {answer.status for answer in await asyncio.gather(*arriving)} <= {200, 503}

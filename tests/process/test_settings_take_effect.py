@@ -42,6 +42,7 @@ from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.identity import SigningKey, key_set
 from tests.integration.raw import META, META_CAPABILITIES, Answer, request, tool_call
+from tests.waiting import until
 
 SECRET = "a secret that only these tests know, 32 bytes"
 NOWHERE = "redis://127.0.0.1:1"
@@ -163,7 +164,7 @@ def test_a_call_that_waited_reads_answers_within_the_limits_of_json(inner: str) 
 
 def calls_of(app: GatewayApp, version: str) -> Any:
     """Return what answers calls of a handshake version."""
-    return app._services.wires.dispatcher._handshake._versions[version]._calls
+    return app._services.wires.dispatcher._handshake.versions[version]._calls
 
 
 @pytest.mark.setting("max_json_depth", "max_json_values")
@@ -226,7 +227,7 @@ def test_a_call_of_a_session_waits_for_its_answer_no_longer_than_it_may(name: st
     given: dict[str, Any] = {name: 7}
     app = make_app(**given)
     handshake: Any = app._services.wires.dispatcher._handshake
-    calls = handshake._versions[LEGACY]._calls
+    calls = handshake.versions[LEGACY]._calls
     assert calls._seconds_for(SimpleNamespace(journal=SimpleNamespace(deadline_ms=1e15))) == 7
 
 
@@ -242,9 +243,7 @@ async def test_a_caller_with_as_many_streams_as_it_may_have_gets_no_other() -> N
     listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     first = Client(app)
     listening = asyncio.create_task(first.post(listen))
-    async with asyncio.timeout(20):
-        while not first.sent:  # noqa: ASYNC110 - the client of an ASGI application tells nobody
-            await asyncio.sleep(0)
+    await until(lambda: first.sent)
     assert (await Client(app).post(listen)).status == 429
     app.leave()
     assert (await listening).status == 200
@@ -454,7 +453,7 @@ def test_messages_of_other_replicas_and_the_memory_for_bodies_fit_the_largest_bo
     assert small.neighbours._max_bytes < 10_000_000 < large.neighbours._max_bytes
     assert small.wires.hops._max_bytes < 10_000_000 < large.wires.hops._max_bytes
     assert large.callers._bodies.share == 2**25
-    assert (small.waiting._max_bytes, large.waiting._max_bytes) == (2000, 2**25)
+    assert (small.waiting.max_bytes, large.waiting.max_bytes) == (2000, 2**25)
     assert make_app(max_unanswered_bytes=2**22)._services.callers._bodies.share == 2**20
 
 

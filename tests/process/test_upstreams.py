@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.watching import UpstreamWatcher
 from loadtest.cluster import new_key
 from tests.upstreams.servers.recording import Recording
+from tests.waiting import until
 
 SETTINGS = {"GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none", "GATEWAY_SEAL_KEYS": new_key()}
 
@@ -38,12 +39,6 @@ def entry(url: str, **options: Any) -> dict[str, Any]:
 
 def settings_of(file: str, more: Mapping[str, str] | None = None) -> Settings:
     return Settings.load({**SETTINGS, **(more or {})}, upstreams=file)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,7 @@ from gateway.web.bodies import QUICK_BYTES, QUICK_COMMAS, SMALL_BYTES
 from tests.asgi import Client, make_app, raw_headers
 from tests.integration.raw import Answer, request, tool_call
 from tests.security.hostile_bodies import KINDS
+from tests.waiting import until
 from tests.web.holding_tools import GATE
 
 SECRET = "a secret that only these tests know, 32 bytes"
@@ -76,9 +77,7 @@ def hold(app: GatewayApp, user: str, size: int, **options: Any) -> asyncio.Task[
 
 
 async def until_held(app: GatewayApp, size: int) -> None:
-    async with asyncio.timeout(10):
-        while app._services.callers._bodies.held_bytes != size:  # noqa: ASYNC110 - it reports nothing
-            await asyncio.sleep(0.001)
+    await until(lambda: app._services.callers._bodies.held_bytes == size)
 
 
 def echo(app: GatewayApp, user: str, size: int, **options: Any) -> Any:

@@ -44,6 +44,7 @@ from tests.integration.raw import (
     request,
     tool_call,
 )
+from tests.waiting import until
 
 CODES = {-32700, -32600, -32601, -32602, -32020, -32021, -32022}
 FROZEN = {"code": -32602, "message": "Invalid or expired requestState", "data": {"reason": "invalid_request_state"}}
@@ -387,12 +388,12 @@ async def test_a_client_that_disconnects_before_its_body_is_complete_gets_no_ans
 async def test_a_bug_of_ours_is_an_internal_error_that_reveals_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(*_arguments: object) -> None:
+    def fail(*_arguments: object) -> None:
         raise RuntimeError("the secret")
 
     app = make_app()
     with monkeypatch.context() as patch:
-        patch.setattr(app._endpoint, "_authenticator", SimpleNamespace(known=lambda _: None, authenticate=fail))
+        patch.setattr(app._endpoint, "_origins", SimpleNamespace(check=fail))
         answer = await Client(app).post(ECHO)
     assert answer.error == (500, -32603)
     assert answer.message["error"] == {"code": -32603, "message": "Internal error"}
@@ -497,8 +498,7 @@ class Full:
     async def __aenter__(self) -> GatewayApp:
         arguments = {"started": str(self._started), "release": str(self._release)}
         self._held = asyncio.create_task(Client(self.app).post(tool_call("hold", arguments)))
-        while not self._started.exists():  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(self._started.exists)
         return self.app
 
     async def __aexit__(self, *_: object) -> None:
@@ -617,8 +617,7 @@ async def test_a_request_waits_for_a_place_and_then_is_served(tmp_path: Path) ->
     app = make_app(max_inflight=2)
     first, second = tmp_path / "first", tmp_path / "second"
     held = [hold(app, path) for path in (first, second)]
-    while not (second / "started").exists():  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until((second / "started").exists)
     waiting = asyncio.create_task(Client(app).post(ECHO))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -635,15 +634,13 @@ async def test_a_request_that_continues_a_call_is_admitted_before_new_calls(tmp_
     going_on = copy.deepcopy(GREET)
     going_on["params"] |= {"requestState": await first_leg(app), "inputResponses": accept(name="Ada")}
     held = [hold(app, tmp_path / str(number)) for number in range(4)]
-    while not all((tmp_path / str(number) / "started").exists() for number in range(4)):  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: all((tmp_path / str(number) / "started").exists() for number in range(4)))
     served: list[str] = []
     waiting = []
     for message in (ECHO, going_on):
         waiting.append(asyncio.create_task(Client(app).post(message)))
         waiting[-1].add_done_callback(lambda call: served.append(call.result().text))
-        while app._services.load.waiting < len(waiting):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: app._services.load.waiting >= len(waiting))
     (tmp_path / "0" / "release").touch()
     await asyncio.gather(*waiting)
     assert served == ["Hi Ada", "hello"]

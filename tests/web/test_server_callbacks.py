@@ -11,25 +11,23 @@ from gateway.observability.metrics import Telemetry
 from gateway.web.server_callbacks import server_callbacks
 
 
-class Nobody:
-    def arrived(self, scope: object) -> None:
-        pass
-
-    def still_arriving(self, scope: object) -> None:
-        pass
+def nothing(_scope: object) -> None:
+    pass
 
 
 @pytest.mark.parametrize("cause", Cause)
 def test_each_cause_is_counted_under_its_own_reason(cause: Cause) -> None:
     telemetry = Telemetry()
-    server_callbacks(telemetry, Nobody()).client_refused(cause)
+    server_callbacks(telemetry, nothing, nothing).client_refused(cause)
     counted = telemetry.registry.get_sample_value("gateway_requests_refused_total", {"reason": cause.value})
     assert counted == 1
 
 
 @pytest.mark.parametrize("replica_id", ["r1", None])
 def test_a_refusal_is_a_json_rpc_error_that_names_the_replica_if_replicas_are_named(replica_id: str | None) -> None:
-    headers, body = server_callbacks(Telemetry(), Nobody(), replica_id=replica_id).write_refusal(Refusal(431, "Why"))
+    headers, body = server_callbacks(Telemetry(), nothing, nothing, replica_id=replica_id).write_refusal(
+        Refusal(431, "Why")
+    )
     assert dict(headers).get(b"x-gateway-replica") == (b"r1" if replica_id else None)
     assert dict(headers)[b"content-type"] == b"application/json"
     assert json.loads(body) == {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Why"}}

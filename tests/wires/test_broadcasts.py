@@ -30,6 +30,7 @@ from gateway.wires.broadcasts import (
 from gateway.wires.ports import Carrier
 from loadtest.cluster import new_key
 from tests.neighbours import Beside
+from tests.waiting import until
 
 KEY = new_key()
 NOW = 1_800_000_000.0
@@ -117,12 +118,6 @@ def there(air: Air) -> Process:
 @pytest.fixture(autouse=True)
 def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.01)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no events
-            await asyncio.sleep(0.001)
 
 
 async def test_a_hint_is_heard_by_all_others_and_not_by_its_teller(here: Process, there: Process, air: Air) -> None:

@@ -63,7 +63,7 @@ def handlers_of(wires: Wires, version: str) -> Mapping[str, Handler]:
     dispatcher = wires.dispatcher
     if version == RELEASED:
         return dispatcher._released._handlers
-    return dispatcher._handshake._versions[version]._handlers
+    return dispatcher._handshake.versions[version]._handlers
 
 
 async def rename(_incoming: Incoming) -> Reply:

@@ -379,10 +379,10 @@ async def test_a_stream_looks_each_resource_up_once_when_it_opens_and_once_after
         reading = announced(stream)
         await settled()
         assert finder.asked == [("resources", uri) for uri in uris]
-        app._services.wires._authorities.review()
+        app._services.wires.authorities.review()
         assert len(finder.asked) == len(uris)
         app._services.wires.arrange([one, part("two", "ab")])
-        app._services.wires._authorities.review()
+        app._services.wires.authorities.review()
         assert finder.asked == [("resources", uri) for uri in [*uris, *uris]]
         app._services.changes.announce_here(uris[3])
         assert (await reading)["params"]["uri"] == uris[3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,11 +14,7 @@ from gateway.tasks.model import Progress
 from gateway.tasks.ports import Claim, Kept
 from gateway_workers import retry
 from gateway_workers.keeper import TaskKeeper
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - the condition has no event
-        await asyncio.sleep(0.01)
+from tests.waiting import until
 
 
 class Queue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from gateway.observability.process_metrics import OTHER, ProcessTelemetry
 
@@ -40,20 +40,15 @@ class WorkerTelemetry(ProcessTelemetry):
             buckets=_SECONDS_BUCKETS,
             registry=self.registry,
         )
-        self._running = Gauge("gateway_tasks_running", "Tasks running now.", registry=self.registry)
-        Gauge("gateway_worker_concurrency", "How many tasks may run at once.", registry=self.registry).set(concurrency)
-        self._redelivered = Counter(
-            "gateway_tasks_redelivered", "Tasks taken over from a lost worker.", registry=self.registry
-        )
-        self._put_back = Counter(
+        self._running = self.gauge("gateway_tasks_running", "Tasks running now.")
+        self.gauge("gateway_worker_concurrency", "How many tasks may run at once.").set(concurrency)
+        self._redelivered = self.counter("gateway_tasks_redelivered", "Tasks taken over from a lost worker.")
+        self._put_back = self.counter(
             "gateway_tasks_put_back",
             "Tasks put behind those of other callers because their caller already had its share of this worker.",
-            registry=self.registry,
         )
-        self._leases_lost = Counter(
-            "gateway_task_leases_lost",
-            "Tasks that this worker gave up because it lost their lease.",
-            registry=self.registry,
+        self._leases_lost = self.counter(
+            "gateway_task_leases_lost", "Tasks that this worker gave up because it lost their lease."
         )
 
     def serve(self, tools: Iterable[str]) -> None:

@@ -22,6 +22,7 @@ from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
+from gateway.process.services import watch_key_file
 from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
@@ -97,7 +98,7 @@ async def _open(
     stack.push_async_callback(queue.aclose)
     await open_at_start(services.registry.lifespans, stack)
     services.keys.show(telemetry.seal_keys)
-    for watcher in services.key_files():
+    for watcher in watch_key_file(services.settings, services.keys):
         await stack.enter_async_context(watcher.running())
 
 

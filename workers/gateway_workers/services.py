@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,12 +15,10 @@ from gateway.process.services import (
     make_key_holder,
     make_task_store,
     make_tracing,
+    make_upstreams,
     make_work_queue,
-    watch_key_file,
 )
 from gateway.registry.registry import Registry, load_registry
-from gateway.runtime.file_watcher import FileWatcher
-from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
 
@@ -63,20 +60,8 @@ class WorkerServices:
             await store.aclose()
 
     def make_upstreams(self, telemetry: ProcessTelemetry) -> ServedUpstreams | None:
-        """Return the upstreams whose tools this worker runs; None if the settings name none.
-
-        Raises:
-            ConfigurationError: the file that names them is wrong.
-        """
-        if self.settings.upstreams is None:
-            return None
-        from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most workers have no upstreams
-
-        return ServedUpstreams(self.settings, telemetry.registry, tracing=self.tracing)
-
-    def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
-        """Yield the watcher of the seal keys' file, if they come from a file."""
-        yield from watch_key_file(self.settings, self.keys)
+        """Return the upstreams whose tools this worker runs; see `gateway.process.services.make_upstreams`."""
+        return make_upstreams(self.settings, telemetry, self.tracing)
 
 
 def build_worker(settings: Settings) -> WorkerServices:

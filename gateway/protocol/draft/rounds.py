@@ -15,28 +15,6 @@ from gateway.protocol.handshake.results import HandshakeResults
 from gateway.protocol.versions import Wire
 
 
-class DraftResults(HandshakeResults):
-    """Writes results of the draft wire; implements `gateway.protocol.result_format.Words`."""
-
-    wire = Wire.DRAFT
-
-    def __init__(self) -> None:
-        super().__init__(with_progress=True)
-
-    def input_required(self, questions: Mapping[str, Question], request_state: str) -> dict[str, Any]:
-        """Return an `IncompleteResult` with questions. It always carries the state."""
-        requests = {key: {"method": question.method, "params": question.params} for key, question in questions.items()}
-        return {"inputRequests": requests, "requestState": request_state}
-
-    def shed(self, request_state: str) -> dict[str, Any]:
-        """Return an `IncompleteResult` without questions (Use Case 2: Load Shedding)."""
-        return {"requestState": request_state}
-
-    def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
-        """See `read_answers`."""
-        return read_answers(input_responses)
-
-
 def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:
     """Return the answers that the client sent, in the engine's form.
 
@@ -52,3 +30,22 @@ def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:
                 answers[key] = {kind: response[kind]}
                 break
     return answers
+
+
+class DraftResults(HandshakeResults):
+    """Writes results of the draft wire; implements `gateway.protocol.result_format.Words`."""
+
+    wire = Wire.DRAFT
+    read_answers = staticmethod(read_answers)
+
+    def __init__(self) -> None:
+        super().__init__(with_progress=True)
+
+    def input_required(self, questions: Mapping[str, Question], request_state: str) -> dict[str, Any]:
+        """Return an `IncompleteResult` with questions. It always carries the state."""
+        requests = {key: {"method": question.method, "params": question.params} for key, question in questions.items()}
+        return {"inputRequests": requests, "requestState": request_state}
+
+    def shed(self, request_state: str) -> dict[str, Any]:
+        """Return an `IncompleteResult` without questions (Use Case 2: Load Shedding)."""
+        return {"requestState": request_state}

@@ -18,6 +18,15 @@ from gateway.protocol.versions import META_SERVER_INFO, META_SUBSCRIPTION_ID, Wi
 from gateway.tasks.model import TaskView
 
 
+def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:
+    """Return the answers of a retry in the engine's form.
+
+    On this wire, a response is the bare result object. Any other value counts as missing, so its question is asked
+    again.
+    """
+    return {key: {"result": response} for key, response in input_responses.items() if isinstance(response, dict)}
+
+
 class ResultWriter:
     """Writes results that name this server (see `name_server`); implements `gateway.protocol.result_format.Words`.
 
@@ -25,6 +34,7 @@ class ResultWriter:
     """
 
     wire: Final = Wire.RELEASED
+    read_answers = staticmethod(read_answers)
 
     def __init__(self, server_info: Mapping[str, Any], *, empty_requests: bool = False) -> None:
         self._meta: dict[str, Any] = {}
@@ -50,10 +60,6 @@ class ResultWriter:
         """Return None: on this wire, an error names the missing capabilities."""
         del error
         return None
-
-    def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
-        """See `read_answers`."""
-        return read_answers(input_responses)
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
         """Return a final result that the client may cache for `ttl_ms`."""
@@ -89,12 +95,3 @@ class ResultWriter:
         The response has the id of the listen request.
         """
         return {"resultType": "complete", "_meta": {**self._meta, META_SUBSCRIPTION_ID: subscription_id}}
-
-
-def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:
-    """Return the answers of a retry in the engine's form.
-
-    On this wire, a response is the bare result object. Any other value counts as missing, so its question is asked
-    again.
-    """
-    return {key: {"result": response} for key, response in input_responses.items() if isinstance(response, dict)}

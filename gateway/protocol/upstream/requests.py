@@ -18,7 +18,7 @@ from gateway.protocol.versions import (
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
     META_LOG_LEVEL,
-    META_PROGRESS_TOKEN,
+    META_PROGRESS,
     META_PROTOCOL_VERSION,
     RELEASED,
 )
@@ -94,7 +94,7 @@ def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any]
     meta[META_CLIENT_INFO] = envelope.client_info
     meta[META_CLIENT_CAPABILITIES] = envelope.capabilities
     if envelope.progress_token is not None:
-        meta[META_PROGRESS_TOKEN] = envelope.progress_token
+        meta[META_PROGRESS] = envelope.progress_token
     if envelope.log_level is not None:
         meta[META_LOG_LEVEL] = envelope.log_level
     if envelope.traceparent is not None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import FastAPI, Header, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from gateway.errors import GatewayError
 from gateway.protocol.versions import RELEASED
@@ -33,15 +34,17 @@ class Config(BaseModel):
 
 
 class ListedTask(BaseModel):
-    """One task of the caller, in brief."""
+    """One task of the caller, in brief, in the protocol's own spelling."""
 
-    taskId: str  # noqa: N815 - the protocol's own spelling
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
+
+    task_id: str
     tool: str
     phase: Literal["queued", "running", "waiting", "done", "cancelled"]
     failed: bool
-    createdAt: Annotated[int, Field(description="Milliseconds since the epoch.")]  # noqa: N815
-    updatedAt: Annotated[int, Field(description="Milliseconds since the epoch.")]  # noqa: N815
-    expiresAt: Annotated[int, Field(description="Milliseconds since the epoch.")]  # noqa: N815
+    created_at: Annotated[int, Field(description="Milliseconds since the epoch.")]
+    updated_at: Annotated[int, Field(description="Milliseconds since the epoch.")]
+    expires_at: Annotated[int, Field(description="Milliseconds since the epoch.")]
 
 
 class ListedTasks(BaseModel):
@@ -128,11 +131,11 @@ def _add_file(site: FastAPI, path: str, file: StaticFile) -> None:
 def _listed(view: TaskView) -> ListedTask:
     result: Any = view.result or {}
     return ListedTask(
-        taskId=view.task_id,
+        task_id=view.task_id,
         tool=view.tool,
         phase=view.phase.value,
         failed=view.error is not None or bool(result.get("isError")),
-        createdAt=view.created_ms,
-        updatedAt=view.updated_ms,
-        expiresAt=view.expires_ms,
+        created_at=view.created_ms,
+        updated_at=view.updated_ms,
+        expires_at=view.expires_ms,
     )

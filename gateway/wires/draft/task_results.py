@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from gateway.calls.task_access import TaskAccess
@@ -30,23 +31,16 @@ _STORE_RETRY_SECONDS: Final = 1.0
 """How long a stream waits before it asks the store again, if the store did not answer."""
 
 
+@dataclass(frozen=True, slots=True)
 class TaskAnswers:
     """Answers calls that have become tasks. An immediate result may take `immediate_seconds`."""
 
-    def __init__(
-        self,
-        access: TaskAccess,
-        follower: TaskFollower,
-        tasks: HandshakeTasks,
-        *,
-        words: Words,
-        immediate_seconds: float,
-    ) -> None:
-        self._access = access
-        self._follower = follower
-        self._tasks = tasks
-        self._words = words
-        self._immediate_seconds = immediate_seconds
+    access: TaskAccess
+    follower: TaskFollower
+    tasks: HandshakeTasks
+    _: KW_ONLY
+    words: Words
+    immediate_seconds: float
 
     async def answer_later(self, incoming: Incoming, created: TaskView) -> Reply:
         """Report that a task of the first form exists, then its changes, and finally the result of the call.
@@ -57,10 +51,10 @@ class TaskAnswers:
             RpcError: the call ended with this error.
             Overloaded: this replica shuts down, or the token has expired; another request can reach the task.
         """
-        stream = self._tasks.stream(created, incoming)
+        stream = self.tasks.stream(created, incoming)
         notify(incoming.client, [first_form.created_notification(created.task_id)])
         with incoming.client.waiting():
-            async with contextlib.aclosing(self._follower.views(created, incoming.caller)) as views:
+            async with contextlib.aclosing(self.follower.views(created, incoming.caller)) as views:
                 async for view in views:
                     if view is None:
                         raise ttl_form.gone()
@@ -89,7 +83,7 @@ class TaskAnswers:
                 with incoming.client.streaming():  # the endpoint counts the stream again before another one can start
                     at_once = choice.mode == "streaming"
                     return Listening(self._segments(incoming, view, at_once=at_once), incoming.request.id)
-        told = self._words.task_created(view)
+        told = self.words.task_created(view)
         if choice.fallback:
             told["_meta"] = FALLBACK_META
         return incoming.answered(told)
@@ -103,12 +97,12 @@ class TaskAnswers:
             return False
         if choice.mode == "streaming" or streams:
             return True
-        return bool(await self._access.segments(view.task_id, incoming.caller))
+        return bool(await self.access.segments(view.task_id, incoming.caller))
 
     async def _soon(self, incoming: Incoming, created: TaskView) -> TaskView:
         """Return the task once it has ended or asks a question, or after a short time."""
         with incoming.client.waiting():
-            return await self._follower.soon(created, incoming.caller, self._immediate_seconds)
+            return await self.follower.soon(created, incoming.caller, self.immediate_seconds)
 
     async def _segments(self, incoming: Incoming, task: TaskView, *, at_once: bool) -> AsyncIterator[bytes]:
         """Yield a response with each batch of segments, until the last one, and the changes of the task between them.
@@ -121,7 +115,7 @@ class TaskAnswers:
         """
         task_id, sent, is_first = task.task_id, 0, True
         stream: TaskStream | None = None
-        async with contextlib.aclosing(self._follower.views(task, incoming.caller)) as views:
+        async with contextlib.aclosing(self.follower.views(task, incoming.caller)) as views:
             async for view in views:
                 if view is None:
                     yield _encoded(incoming, response(gone(sent), sent, task_id))
@@ -135,7 +129,7 @@ class TaskAnswers:
                 if stored is None:
                     return
                 segments = segments_of(view, stored, after)
-                stream = stream or self._tasks.stream(view, incoming)
+                stream = stream or self.tasks.stream(view, incoming)
                 if not segments.complete:
                     for message in stream.news(view):
                         yield message
@@ -146,13 +140,13 @@ class TaskAnswers:
 
     async def _stored(self, task: TaskView, caller: Caller, after: int) -> Sequence[Mapping[str, Any]] | None:
         """Return the blocks emitted after a segment, once the store answers; None if the caller lost access."""
-        while self._follower.may_be_reported(task, caller):
+        while self.follower.may_be_reported(task, caller):
             try:
-                stored = await self._access.segments(task.task_id, caller, after)
+                stored = await self.access.segments(task.task_id, caller, after)
             except TaskStoreDown:
                 await asyncio.sleep(_STORE_RETRY_SECONDS)
             else:
-                return stored if self._follower.may_be_reported(task, caller) else None
+                return stored if self.follower.may_be_reported(task, caller) else None
         return None
 
 

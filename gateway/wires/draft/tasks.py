@@ -69,13 +69,13 @@ class DraftTasks(HandshakeTasks):
     async def _segments_after(self, last: int, view: TaskView, caller: Caller) -> dict[str, Any]:
         """Return the segments after the client's last one that exist now. There are none if the client is ahead."""
         after = 0 if ttl_form.has_ended(view) else last
-        segments = segments_of(view, await self._access.segments(view.task_id, caller, after), after)
+        segments = segments_of(view, await self.access.segments(view.task_id, caller, after), after)
         return partial(segments, last, view.task_id)
 
     async def _wait(self, view: TaskView, incoming: Incoming) -> TaskView:
         stream = self.stream(view, incoming)
         with incoming.client.waiting():
-            async with contextlib.aclosing(self._follower.views(view, incoming.caller)) as views:
+            async with contextlib.aclosing(self.follower.views(view, incoming.caller)) as views:
                 async for now in views:
                     if now is None:
                         raise ttl_form.gone()
@@ -88,7 +88,7 @@ class DraftTasks(HandshakeTasks):
         """Answer `tasks/delete`: delete the task, and cancel it if it is running. For errors, see `get`."""
         view = await self._find(incoming)
         chosen = _is_first_form(view)
-        await self._access.delete(view.task_id, incoming.caller, incoming.request.method, chosen=chosen)
+        await self.access.delete(view.task_id, incoming.caller, incoming.request.method, chosen=chosen)
         return incoming.answered(self.words_of(view).related(view.task_id))
 
     async def input_response(self, incoming: Incoming) -> Reply:
@@ -104,13 +104,13 @@ class DraftTasks(HandshakeTasks):
             for key, answer in answers.items()
             if key in view.questions and misfit(view.questions[key], answer) is None
         }
-        await self._access.answer(view, fitting, incoming.caller, request.method)
+        await self.access.answer(view, fitting, incoming.caller, request.method)
         return incoming.answered(self.words_of(view).related(view.task_id))
 
     async def find_request(self, request: str, caller: Caller) -> str | None:
         """Return the id of the task that a request created, or None. Without its scopes, raise `InsufficientScope`."""
-        task_id = await self._access.of_request(request, caller)
-        if task_id is None or await self._access.find(task_id, caller, self._methods.registry) is None:
+        task_id = await self.access.of_request(request, caller)
+        if task_id is None or await self.access.find(task_id, caller, self.methods.registry) is None:
             return None
         return task_id
 
@@ -121,7 +121,7 @@ class DraftTasks(HandshakeTasks):
         """
         task_id = await self.find_request(request, caller)
         if task_id is not None:
-            await self._access.cancel(task_id, caller, CANCELLED, withdrawn=True)
+            await self.access.cancel(task_id, caller, CANCELLED, withdrawn=True)
         return task_id is not None
 
     async def _find(self, incoming: Incoming) -> TaskView:

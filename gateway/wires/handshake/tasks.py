@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+
+from typing_extensions import override
 
 from gateway.calls.authority import Authority
 from gateway.calls.task_access import TaskAccess, scopes_of
@@ -56,29 +59,30 @@ class TaskWords(Protocol):
         ...
 
 
-class TtlWords:
+class TtlWords(TaskWords):
     """Tasks in the format of 2025-11-25. If `with_progress`, progress is reported in separate fields."""
 
     def __init__(self, *, with_progress: bool) -> None:
         self._with_progress = with_progress
 
+    @override
     def task(self, view: TaskView) -> dict[str, Any]:
-        """See `TaskWords.task`."""
         return ttl_form.task(view, self._with_progress)
 
+    @override
     def status_notification(self, view: TaskView) -> bytes:
-        """See `TaskWords.status_notification`."""
         return ttl_form.status_notification(view, self._with_progress)
 
+    @override
     def related(self, task_id: str) -> dict[str, Any]:
-        """See `TaskWords.related`."""
         return ttl_form.related(task_id)
 
+    @override
     def final_result(self, view: TaskView) -> dict[str, Any]:
-        """See `TaskWords.final_result`."""
         return ttl_form.final_result(view)
 
 
+@dataclass(slots=True)
 class TaskStream:
     """Writes the messages about a task on one stream: each change once, and each question once, as a request.
 
@@ -86,37 +90,29 @@ class TaskStream:
     wants no progress.
     """
 
-    def __init__(
-        self,
-        words: TaskWords,
-        addresses: RequestIds,
-        caller: Caller,
-        session: bytes,
-        progress_token: str | int | None,
-    ) -> None:
-        self._words = words
-        self._addresses = addresses
-        self._caller = caller
-        self._session = session
-        self._progress_token = progress_token
-        self._progress: Progress | None = None
-        self._reported: dict[str, Any] | None = None
-        self._asked: set[str] = set()
+    words: TaskWords
+    addresses: RequestIds
+    caller: Caller
+    session: bytes
+    progress_token: str | int | None
+    _progress: Progress | None = field(default=None, init=False)
+    _reported: dict[str, Any] | None = field(default=None, init=False)
+    _asked: set[str] = field(default_factory=set, init=False)
 
     def news(self, view: TaskView) -> list[bytes]:
         """Return the notifications about what has changed since the last call."""
         messages = self._progress_of(view)
-        told = timeless(self._words.task(view))
+        told = timeless(self.words.task(view))
         if told != self._reported:
             self._reported = told
-            messages.append(self._words.status_notification(view))
+            messages.append(self.words.status_notification(view))
         return messages
 
     def _progress_of(self, view: TaskView) -> list[bytes]:
-        if self._progress_token is None or view.progress is None or view.progress == self._progress:
+        if self.progress_token is None or view.progress is None or view.progress == self._progress:
             return []
         self._progress = view.progress
-        return [progress(self._progress_token, *view.progress)]
+        return [progress(self.progress_token, *view.progress)]
 
     def questions(self, view: TaskView) -> list[bytes]:
         """Return the requests for the open questions that this stream has not asked yet."""
@@ -125,32 +121,25 @@ class TaskStream:
             if key not in self._asked:
                 self._asked.add(key)
                 ttl_ms = view.expires_ms - view.now_ms
-                address = self._addresses.of_task(view.task_id, key, ttl_ms, self._caller, self._session)
+                address = self.addresses.of_task(view.task_id, key, ttl_ms, self.caller, self.session)
                 params = request_params(question.method, question.params, f"{view.task_id}:{key}")
-                params = ttl_form.joined(params, self._words.related(view.task_id))
+                params = ttl_form.joined(params, self.words.related(view.task_id))
                 requests.append(server_request(address, question.method, params))
         return requests
 
 
+@dataclass(frozen=True, slots=True)
 class HandshakeTasks:
     """Answers the requests about tasks that all handshake wires have, in the format of 2025-11-25.
 
     The current registry of `methods` decides who may access a task.
     """
 
-    def __init__(
-        self,
-        methods: Methods,
-        access: TaskAccess,
-        follower: TaskFollower,
-        addresses: RequestIds,
-        cursors: TaskCursors,
-    ) -> None:
-        self._methods = methods
-        self._access = access
-        self._follower = follower
-        self._addresses = addresses
-        self._cursors = cursors
+    methods: Methods
+    access: TaskAccess
+    follower: TaskFollower
+    addresses: RequestIds
+    cursors: TaskCursors
 
     def words_of(self, _view: TaskView) -> TaskWords:
         """Return the format of a task."""
@@ -163,7 +152,7 @@ class HandshakeTasks:
     def stream(self, view: TaskView, incoming: Incoming) -> TaskStream:
         """Return the writer of messages about a task, for the stream of this request."""
         token = incoming.request.progress_token
-        return TaskStream(self.words_of(view), self._addresses, incoming.caller, incoming.session, token)
+        return TaskStream(self.words_of(view), self.addresses, incoming.caller, incoming.session, token)
 
     async def get(self, incoming: Incoming) -> Reply:
         """Answer `tasks/get`.
@@ -181,11 +170,11 @@ class HandshakeTasks:
         A cursor that is not one of ours, or belongs to another caller, raises `InvalidParams`.
         """
         caller = incoming.caller
-        after = self._cursors.read(read_cursor(incoming.request.params), caller)
-        page = await self._access.page(after, PAGE_SIZE, caller, self._methods.registry)
+        after = self.cursors.read(read_cursor(incoming.request.params), caller)
+        page = await self.access.page(after, PAGE_SIZE, caller, self.methods.registry)
         told: dict[str, Any] = {"tasks": [self.words_of(view).task(view) for view in page.views]}
         if page.last is not None:
-            told["nextCursor"] = self._cursors.make(page.last, caller)
+            told["nextCursor"] = self.cursors.make(page.last, caller)
         return incoming.answered(told)
 
     async def cancel(self, incoming: Incoming) -> Reply:
@@ -194,7 +183,7 @@ class HandshakeTasks:
         if view.phase.ended:
             status = self.words_of(view).task(view)["status"]
             raise InvalidParams(f"Cannot cancel task: already in terminal status '{status}'")
-        after = await self._access.cancel(view.task_id, incoming.caller, incoming.request.method)
+        after = await self.access.cancel(view.task_id, incoming.caller, incoming.request.method)
         if after is None:
             raise ttl_form.not_found()
         return incoming.answered(self.described(after))
@@ -210,19 +199,19 @@ class HandshakeTasks:
             InsufficientScope: the token does not grant the tool's scopes, or the response came in another session.
             TaskStoreDown: the store does not answer.
         """
-        registry = self._methods.registry
-        view = await self._access.find(address.task_id, authority, registry)
+        registry = self.methods.registry
+        view = await self.access.find(address.task_id, authority, registry)
         if view is None or address.key not in view.questions:
-            self._addresses.reject(RejectReason.LATE)
+            self.addresses.reject(RejectReason.LATE)
             return
         authority.check(scopes_of(view, registry), address.session)
-        await self._access.answer(view, {address.key: answer_of(response)}, authority, ANSWERED_ON_STREAM)
+        await self.access.answer(view, {address.key: answer_of(response)}, authority, ANSWERED_ON_STREAM)
 
     async def _find(self, incoming: Incoming) -> TaskView:
         return await self._found(ttl_form.read_task_id(incoming.request.params), incoming)
 
     async def _found(self, task_id: str, incoming: Incoming) -> TaskView:
-        view = await self._access.find(task_id, incoming.caller, self._methods.registry)
+        view = await self.access.find(task_id, incoming.caller, self.methods.registry)
         if view is None:
             raise ttl_form.not_found()
         return view

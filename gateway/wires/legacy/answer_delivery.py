@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from gateway.calls.authority import Authority
@@ -27,6 +28,7 @@ first three are in hex.
 """
 
 
+@dataclass(frozen=True, slots=True)
 class Deliveries:
     """Delivers answers to calls.
 
@@ -34,26 +36,18 @@ class Deliveries:
     delivered, and broadcasts report them to other replicas. The limits are for the body of a client's response.
     """
 
-    def __init__(
-        self,
-        waiting: WaitingCalls,
-        replica: ReplicaAddress,
-        addresses: RequestIds,
-        hops: Hops,
-        broadcasts: Broadcasts,
-        *,
-        max_json_depth: int,
-        max_json_values: int,
-    ) -> None:
-        self._waiting = waiting
-        self._replica = replica
-        self._addresses = addresses
-        self._hops = hops
-        self._broadcasts = broadcasts
-        self._max_json_depth = max_json_depth
-        self._max_json_values = max_json_values
-        hops.handle(ANSWER, self._take)
-        broadcasts.forward_to(UNDELIVERED, self._take_report)
+    waiting: WaitingCalls
+    replica: ReplicaAddress
+    addresses: RequestIds
+    hops: Hops
+    broadcasts: Broadcasts
+    _: KW_ONLY
+    max_json_depth: int
+    max_json_values: int
+
+    def __post_init__(self) -> None:
+        self.hops.handle(ANSWER, self._take)
+        self.broadcasts.forward_to(UNDELIVERED, self._take_report)
 
     async def deliver(self, address: CallAddress, body: bytes, authority: Authority) -> None:
         """Deliver an answer. If its call has ended, or has this answer already, that is counted and ignored.
@@ -65,15 +59,15 @@ class Deliveries:
             InsufficientScope: the call does not accept an answer with this authority.
             NotDelivered: the process where the call waits did not reply.
         """
-        if address.boot == self._replica.boot:
+        if address.boot == self.replica.boot:
             self._deliver_here(address.call, address.key, body, authority)
             return
         try:
             await self._hand_over(address, body, authority)
         except NoReply as error:
-            self._addresses.undelivered(str(error), error.fields)
+            self.addresses.undelivered(str(error), error.fields)
             place = f"{address.boot.hex()} {address.call.hex()} {authority.session.hex()} {address.key}"
-            self._broadcasts.send(UNDELIVERED, place, authority.principal)
+            self.broadcasts.send(UNDELIVERED, place, authority.principal)
             raise NotDelivered from None
 
     async def _hand_over(self, address: CallAddress, body: bytes, authority: Authority) -> None:
@@ -83,7 +77,7 @@ class Deliveries:
         """
         replica = ReplicaAddress(address.replica_url, address.boot)
         message = {"call": address.call, "key": address.key, "response": body, "authority": _packed(authority)}
-        reply = await self._hops.ask(replica, ANSWER, message)
+        reply = await self.hops.ask(replica, ANSWER, message)
         match reply:
             case {"outcome": "refused", "scopes": list(scopes), "message": str(text)}:
                 raise InsufficientScope((str(scope) for scope in scopes), text)
@@ -94,9 +88,9 @@ class Deliveries:
     def _take_report(self, report: str) -> None:
         """End the call whose answer another replica could not deliver, if it waits here."""
         match report.split(" ", 3):
-            case [boot, call, session, key] if boot == self._replica.boot.hex():
+            case [boot, call, session, key] if boot == self.replica.boot.hex():
                 with contextlib.suppress(ValueError):  # a form of another release
-                    self._waiting.lose(bytes.fromhex(call), key, bytes.fromhex(session))
+                    self.waiting.lose(bytes.fromhex(call), key, bytes.fromhex(session))
 
     def _take(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Take an answer from another replica. It is never forwarded again."""
@@ -109,7 +103,7 @@ class Deliveries:
 
     def _is_response(self, body: bytes) -> bool:
         try:
-            read_answer(body, self._max_json_depth, self._max_json_values)
+            read_answer(body, self.max_json_depth, self.max_json_values)
         except RpcError:
             return False
         return True
@@ -122,9 +116,9 @@ class Deliveries:
         return {"outcome": "taken" if taken else "late"}
 
     def _deliver_here(self, call: bytes, key: str, body: bytes, authority: Authority) -> bool:
-        taken = self._waiting.deliver(self._replica.boot, call, key, body, authority)
+        taken = self.waiting.deliver(self.replica.boot, call, key, body, authority)
         if not taken:
-            self._addresses.reject(RejectReason.LATE)
+            self.addresses.reject(RejectReason.LATE)
         return taken
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from gateway.authoring.tools import Tool
@@ -56,6 +56,7 @@ class Unanswered(CannotContinue):
     """The client can no longer answer a question, or cannot be asked. The problem is not on our side."""
 
 
+@dataclass(frozen=True, slots=True)
 class LegacyCalls:
     """Answers `tools/call`, `prompts/get` and `resources/read`.
 
@@ -63,26 +64,15 @@ class LegacyCalls:
     answer.
     """
 
-    def __init__(
-        self,
-        methods: Methods,
-        addresses: RequestIds,
-        waiting: WaitingCalls,
-        *,
-        answer_seconds: float,
-        clock: Clock,
-        takes_tasks: bool,
-        max_json_depth: int,
-        max_json_values: int,
-    ) -> None:
-        self._methods = methods
-        self._addresses = addresses
-        self._waiting = waiting
-        self._answer_seconds = answer_seconds
-        self._clock = clock
-        self._takes_tasks = takes_tasks
-        self._max_json_depth = max_json_depth
-        self._max_json_values = max_json_values
+    methods: Methods
+    addresses: RequestIds
+    waiting: WaitingCalls
+    _: KW_ONLY
+    answer_seconds: float
+    clock: Clock
+    takes_tasks: bool
+    max_json_depth: int
+    max_json_values: int
 
     async def call(self, incoming: Incoming, /) -> Reply:
         """Answer `tools/call`.
@@ -90,14 +80,14 @@ class LegacyCalls:
         If the token does not grant the tool's scopes, this raises `InsufficientScope`; other errors are `RpcError`.
         """
         wanted = read_tool_call(incoming.request.params)
-        tool = self._methods.tool(wanted, incoming.caller) or await self._methods.unlisted_tool(wanted, incoming)
+        tool = self.methods.tool(wanted, incoming.caller) or await self.methods.unlisted_tool(wanted, incoming)
         check_param_headers(tool.param_headers, wanted.arguments, incoming.headers, optional=True)
-        wish = read_task_params(incoming.request.params) if self._takes_tasks else None
-        order = _order(tool, wish, takes_tasks=self._takes_tasks)
+        wish = read_task_params(incoming.request.params) if self.takes_tasks else None
+        order = _order(tool, wish, takes_tasks=self.takes_tasks)
         conversation = Conversation()
 
         async def leg(incoming: Incoming) -> Ran:
-            return await self._methods.call_tool(incoming, tool, wanted, order)
+            return await self.methods.call_tool(incoming, tool, wanted, order)
 
         result: Any
         try:
@@ -151,7 +141,7 @@ class LegacyCalls:
         with contextlib.ExitStack() as stack:
             try:
                 held = stack.enter_context(incoming.client.holding())
-                call = stack.enter_context(self._waiting.open(authority, needs, held))
+                call = stack.enter_context(self.waiting.open(authority, needs, held))
             except TryAgain as error:
                 raise CannotContinue(_why(error)) from None
             yield call
@@ -177,7 +167,7 @@ class LegacyCalls:
         try:
             with client.waiting():
                 for wire_key, key in keys.items():
-                    address = self._addresses.of_call(call.call_id, wire_key, seconds, incoming.caller)
+                    address = self.addresses.of_call(call.call_id, wire_key, seconds, incoming.caller)
                     client.ask(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
                 bodies = await self._answers(call, seconds)
         except (Lapsed, AnswersTooLarge, TimeoutError) as error:
@@ -194,18 +184,18 @@ class LegacyCalls:
             async with asyncio.timeout(seconds):
                 return await call.answers()
         except (AnswersTooLarge, TooManyBodyBytes):
-            self._addresses.reject(RejectReason.TOO_LARGE)
+            self.addresses.reject(RejectReason.TOO_LARGE)
             raise
 
     def _read(self, body: bytes) -> Answer:
         """Return the answer in a body, which was checked when it arrived."""
-        return read_answer(body, self._max_json_depth, self._max_json_values)
+        return read_answer(body, self.max_json_depth, self.max_json_values)
 
     def _seconds_for(self, conversation: Conversation) -> float:
         """Return how long an answer may take now: a call does not continue after its deadline."""
         journal = conversation.journal
-        left = 0.0 if journal is None else journal.deadline_ms / 1000 - self._clock()
-        return max(0.0, min(self._answer_seconds, left))
+        left = 0.0 if journal is None else journal.deadline_ms / 1000 - self.clock()
+        return max(0.0, min(self.answer_seconds, left))
 
 
 def _request(address: str, question: Question, name: str) -> bytes:

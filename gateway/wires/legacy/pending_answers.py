@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from gateway.calls.authority import Authorities, Authority, Needs, Standing
@@ -145,6 +146,7 @@ class _Place(NamedTuple):
     session: bytes
 
 
+@dataclass(slots=True)
 class WaitingCalls:
     """Delivers answers to the calls that wait for them. Use it only on the event loop.
 
@@ -153,31 +155,18 @@ class WaitingCalls:
     `max_bytes`.
     """
 
-    def __init__(
-        self,
-        boot: bytes,
-        random_bytes: RandomBytes,
-        authorities: Authorities,
-        *,
-        max_bytes: int,
-        limit: int = MAX_WAITING,
-    ) -> None:
-        self._boot = boot
-        self._random_bytes = random_bytes
-        self._authorities = authorities
-        self._max_bytes = max_bytes
-        self._limit = limit
-        self._calls: dict[bytes, _Place] = {}
-        self._is_closed = False
+    boot: bytes
+    random_bytes: RandomBytes
+    authorities: Authorities
+    _: KW_ONLY
+    max_bytes: int
+    limit: int = MAX_WAITING
+    _calls: dict[bytes, _Place] = field(default_factory=dict, init=False)
+    _is_closed: bool = field(default=False, init=False)
 
     def __len__(self) -> int:
         """Return how many calls are open."""
         return len(self._calls)
-
-    @property
-    def boot(self) -> bytes:
-        """The boot id of this process."""
-        return self._boot
 
     @contextmanager
     def open(self, authority: Authority, needs: Needs, held: Held) -> Iterator[WaitingCall]:
@@ -186,12 +175,12 @@ class WaitingCalls:
         It starts with `authority`; `needs` returns the scopes that it requires, and `held` counts the bytes of its
         answers. If too many calls are open, raise `Overloaded`.
         """
-        if len(self._calls) >= self._limit:
+        if len(self._calls) >= self.limit:
             raise Overloaded
-        call = WaitingCall(self._random_bytes(ID_BYTES), authority, held, self._max_bytes)
+        call = WaitingCall(self.random_bytes(ID_BYTES), authority, held, self.max_bytes)
         if self._is_closed:
             call.close()
-        with self._authorities.watching(authority, needs, call.lapse) as standing:
+        with self.authorities.watching(authority, needs, call.lapse) as standing:
             self._calls[call.call_id] = _Place(call, standing, authority.session)
             try:
                 yield call
@@ -209,7 +198,7 @@ class WaitingCalls:
             InsufficientScope: the token does not grant the scopes of the call, or the answer came in another session.
         """
         place = self._calls.get(call_id)
-        if boot != self._boot or place is None or not place.call.expects(key):
+        if boot != self.boot or place is None or not place.call.expects(key):
             return False
         if not place.standing.pass_to(authority, place.session):
             return False

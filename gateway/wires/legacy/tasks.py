@@ -45,7 +45,7 @@ class LegacyTasks(HandshakeTasks):
         stream, name, asks = self.stream(view, incoming), secrets.token_hex(8), False
         try:
             with incoming.client.waiting():
-                async with contextlib.aclosing(self._follower.views(view, incoming.caller)) as views:
+                async with contextlib.aclosing(self.follower.views(view, incoming.caller)) as views:
                     async for now in views:
                         if now is None:
                             raise ttl_form.gone()
@@ -64,7 +64,7 @@ class LegacyTasks(HandshakeTasks):
     async def _may_ask(self, view: TaskView, stream: str, caller: Caller, ms: int) -> bool:
         """Take, renew or give back the right to ask, and return whether this stream has it. It needs the store."""
         try:
-            return await self._access.deliver(view.task_id, stream, ms, caller)
+            return await self.access.deliver(view.task_id, stream, ms, caller)
         except TaskStoreDown:
             return False
 

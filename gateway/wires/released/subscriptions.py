@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from typing import Final, TypeAlias
 
@@ -69,29 +69,21 @@ class _Resource:
 _Telling: TypeAlias = _List | _Uri | _Task
 
 
+@dataclass(frozen=True, slots=True)
 class Subscriptions:
     """Answers `subscriptions/listen`. Resources of upstreams are watched while somebody listens.
 
     `authorities` end the streams of callers whose authority ends.
     """
 
-    def __init__(
-        self,
-        methods: Methods,
-        results: ResultWriter,
-        changes: ChangeHub,
-        authorities: Authorities,
-        tasks: TaskAccess | None = None,
-        *,
-        watches: Watches,
-    ) -> None:
-        self._methods = methods
-        self._results = results
-        self._changes = changes
-        self._authorities = authorities
-        self._watches = watches
-        self._turns = Turns()
-        self._tasks = tasks
+    methods: Methods
+    results: ResultWriter
+    changes: ChangeHub
+    authorities: Authorities
+    tasks: TaskAccess | None = None
+    _: KW_ONLY
+    watches: Watches
+    _turns: Turns = field(default_factory=Turns, init=False)
 
     async def listen(self, incoming: Incoming) -> Reply:
         """Answer one request.
@@ -101,13 +93,13 @@ class Subscriptions:
             MissingCapability: the filter names tasks, but the client did not declare the extension.
             TaskStoreDown: the filter names tasks, but the store does not answer.
         """
-        request, caller, registry = incoming.request, incoming.caller, self._methods.registry
+        request, caller, registry = incoming.request, incoming.caller, self.methods.registry
         wanted = read_listen(request.params)
         if wanted.task_ids:
             require_tasks(request)
         tasks: tuple[TaskView, ...] = ()
-        if wanted.task_ids and self._tasks is not None:
-            tasks = await self._tasks.own(wanted.task_ids, caller, registry)
+        if wanted.task_ids and self.tasks is not None:
+            tasks = await self.tasks.own(wanted.task_ids, caller, registry)
         resources = await self._announced(wanted.uris, caller, registry)
         honoured = _honoured(wanted, registry, resources, tasks)
         opened = _Opened(honoured, resources, tasks, registry)
@@ -131,7 +123,7 @@ class Subscriptions:
 
     async def _messages(self, request_id: RequestId, opened: _Opened, caller: Caller) -> AsyncIterator[bytes]:
         topics = opened.topics()
-        subscription = self._changes.subscribe(topics)
+        subscription = self.changes.subscribe(topics)
         reported = _Reported(request_id)
         try:
             yield notifications.acknowledged(request_id, opened.honoured)
@@ -144,11 +136,11 @@ class Subscriptions:
                             yield notifications.resource_updated(uri, request_id)
                         case _Task(task_id):
                             message = await self._news_of(task_id, caller, reported)
-                            if message is not None and self._authorities.hold(caller, opened.needs):
+                            if message is not None and self.authorities.hold(caller, opened.needs):
                                 yield message
-            yield result_response(request_id, self._results.listen_closed(request_id))
+            yield result_response(request_id, self.results.listen_closed(request_id))
         finally:
-            self._changes.unsubscribe(subscription)
+            self.changes.unsubscribe(subscription)
 
     async def _changes_of(self, subscription: Subscription, caller: Caller) -> AsyncIterator[Hashable]:
         """Yield the changes of a stream, a few in each turn: a thousand streams may learn of many at once."""
@@ -163,18 +155,18 @@ class Subscriptions:
     async def _watching(self, opened: _Opened, caller: Caller, subscription: Subscription) -> AsyncIterator[None]:
         """Pass the store's hints to the subscription while the context is open. End it when the authority ends."""
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(self._authorities.watching(caller, opened.needs, subscription.cut))
-            stack.enter_context(self._watches.listening(opened.upstreams()))
+            stack.enter_context(self.authorities.watching(caller, opened.needs, subscription.cut))
+            stack.enter_context(self.watches.listening(opened.upstreams()))
             task_ids = opened.honoured.task_ids
-            if task_ids and self._tasks is not None:
-                await stack.enter_async_context(pumping(self._tasks, task_ids, caller, subscription, _Task))
+            if task_ids and self.tasks is not None:
+                await stack.enter_async_context(pumping(self.tasks, task_ids, caller, subscription, _Task))
             yield
 
     async def _news_of(self, task_id: str, caller: Caller, reported: _Reported) -> bytes | None:
         """Return a message if a task has changed since the last one. Many hints are not about a visible change."""
         if reported.is_final(task_id):
             return None
-        tasks = ensured(self._tasks, "nothing else brings the topic of a task")
+        tasks = ensured(self.tasks, "nothing else brings the topic of a task")
         try:
             view = await tasks.read(task_id, caller)
         except TaskStoreDown:

@@ -90,17 +90,17 @@ class Waiting(WaitingCalls):
     """Calls that wait, which note by whose authority they are answered.
 
     Attributes:
-        authorities: those of the answers that came.
+        answered_by: those of the answers that came.
         refusal: what an answer is refused with, if it is.
     """
 
     def __init__(self, boot: bytes) -> None:
         super().__init__(boot, lambda size: b"c" * size, authorities(), max_bytes=100_000)
-        self.authorities: list[Authority] = []
+        self.answered_by: list[Authority] = []
         self.refusal: InsufficientScope | None = None
 
     def deliver(self, boot: bytes, call_id: bytes, key: str, body: bytes, authority: Authority) -> bool:
-        self.authorities.append(authority)
+        self.answered_by.append(authority)
         if self.refusal is not None:
             raise self.refusal
         return super().deliver(boot, call_id, key, body, authority)
@@ -242,7 +242,7 @@ async def test_the_replica_that_waits_learns_by_whose_authority_it_is_answered(
 ) -> None:
     await here.deliver(ELSEWHERE, authority=authority)
     await here.deliver(HERE, authority=authority)
-    assert here.waiting.authorities == elsewhere.waiting.authorities == [authority]
+    assert here.waiting.answered_by == elsewhere.waiting.answered_by == [authority]
 
 
 async def test_the_replica_that_waits_learns_the_scopes_and_claims_of_the_caller(
@@ -250,7 +250,7 @@ async def test_the_replica_that_waits_learns_the_scopes_and_claims_of_the_caller
 ) -> None:
     held = ADA.holding(scopes=["read", "admin"], claims={"tenant": "å", "groups": [1, None]})
     await here.deliver(ELSEWHERE, authority=replace(AUTHORITY, principal=held))
-    (authority,) = elsewhere.waiting.authorities
+    (authority,) = elsewhere.waiting.answered_by
     assert authority.principal is not None
     assert authority.principal.scopes == {"read", "admin"}
     assert authority.principal.claims == {"tenant": "å", "groups": [1, None]}
@@ -263,7 +263,7 @@ async def test_an_answer_from_a_replica_of_another_release_is_taken(
     packed = {**PACKED, "principal": ["https://issuer.example", "ada", "editor"], "scopes": ["read"], **more}
     message = {"call": CALL, "key": "key", "response": ENCODED, "authority": packed}
     assert await here.hops.ask(ELSEWHERE, ANSWER, message) == {"outcome": "late"}
-    (authority,) = elsewhere.waiting.authorities
+    (authority,) = elsewhere.waiting.answered_by
     assert authority.principal is not None
     assert authority.principal == ADA
     assert not authority.principal.claims

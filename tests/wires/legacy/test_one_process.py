@@ -24,6 +24,7 @@ from gateway.wires.legacy.pending_answers import WaitingCalls
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.integration.raw import Answer
+from tests.waiting import until
 from tests.wires.draft.messages import accept, call_params
 from tests.wires.legacy.speaking import LEGACY
 
@@ -63,9 +64,7 @@ class Asking:
 
     async def question(self) -> str:
         """Wait for the first question, and return its id."""
-        async with asyncio.timeout(10):
-            while not self._questions():  # noqa: ASYNC110 - the client of an ASGI application tells nobody
-                await asyncio.sleep(0)
+        await until(self._questions)
         return self._questions()[0]
 
     def _questions(self) -> list[str]:
@@ -108,14 +107,10 @@ async def test_who_has_its_answer_waits_for_a_place_if_there_is_room_to_wait(
     question = await call.question()
     message = {"id": 2, "method": "tools/call", "params": call_params("wait", {"gate": "gate"})}
     others = [asyncio.create_task(session.post({**message, "id": number})) for number in range(2, 2 + busy)]
-    async with asyncio.timeout(10):
-        while load.in_flight < busy:  # noqa: ASYNC110 - a count tells nobody
-            await asyncio.sleep(0)
+    await until(lambda: load.in_flight >= busy)
     await respond(session, question)
     if busy == 2:
-        async with asyncio.timeout(10):
-            while load.waiting == 0:  # noqa: ASYNC110 - the same
-                await asyncio.sleep(0)
+        await until(lambda: load.waiting != 0)
         assert not call.answer.done()
         (tmp_path / "gate").touch()
     assert (await call.result())["content"][0]["text"] == "ada"
@@ -237,9 +232,7 @@ async def test_a_request_is_cancelled_though_the_store_does_not_answer(
     session = await Session(make_app("tests.wires.draft.tools", redis_url="redis://127.0.0.1:1")).begin(DRAFT)
     message = {"id": 1, "method": "tools/call", "params": call_params("wait", {"gate": "gate"})}
     call = asyncio.create_task(session.post(message))
-    async with asyncio.timeout(10):
-        while not (tmp_path / "started-gate").exists():  # noqa: ASYNC110 - tools tell by files
-            await asyncio.sleep(0)
+    await until((tmp_path / "started-gate").exists)
     cancelled = await session.post({"method": "notifications/cancelled", "params": {"requestId": 1}})
     assert (cancelled.status, cancelled.message["error"]["code"]) == (503, -31001)
     assert (await asyncio.wait_for(call, 10)).status == 202

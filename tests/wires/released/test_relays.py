@@ -14,6 +14,7 @@ from gateway.runtime.turns import Turns
 from gateway.tasks.ports import Kept
 from tests.integration.raw import Answer
 from tests.storage.servers import Server
+from tests.waiting import until
 from tests.wires import relays
 from tests.wires.relays import (
     FORM_QUESTION,
@@ -165,9 +166,7 @@ async def test_a_relay_may_take_longer_than_a_leg_of_our_own(server: Server, tmp
     gate = tmp_path / "gate"
     HEARD.clear()
     calling = asyncio.create_task(world.call("bugs__play", {"waits_for": str(gate), "result": RESULT}))
-    async with asyncio.timeout(20):
-        while not HEARD:  # noqa: ASYNC110 - the condition has no event
-            await asyncio.sleep(0)
+    await until(lambda: HEARD)
     asyncio.get_running_loop().call_later(0.05, gate.touch)
     assert (await calling).result["content"] == RESULT["content"]
     await world.close()
@@ -202,9 +201,7 @@ async def test_a_waiting_relay_leaves_its_place_to_others(world: World, tmp_path
     waiting = [
         asyncio.create_task(world.call("bugs__play", {"waits_for": str(gate), "result": RESULT})) for _ in range(4)
     ]
-    async with asyncio.timeout(20):
-        while len(HEARD) < len(waiting):  # noqa: ASYNC110 - the condition has no event
-            await asyncio.sleep(0)
+    await until(lambda: len(HEARD) >= len(waiting))
     for _ in world.apps:
         assert (await world.call("bugs__play", {"result": RESULT})).status == 200
     gate.touch()

@@ -154,7 +154,8 @@ async def test_a_json_rpc_error_is_a_failed_task(world: World) -> None:
 
 
 async def test_a_task_keeps_large_capabilities_as_far_as_the_gateway_knows_them(world: World) -> None:
-    own, large = {"experimental": {"mine": {}}}, {"experimental": {f"name{number}": {} for number in range(1000)}}
+    own: dict[str, Any] = {"experimental": {"mine": {}}}
+    large: dict[str, Any] = {"experimental": {f"name{number}": {} for number in range(1000)}}
     for added, kept in ((own, own), (large, {})):
         task_id = await world.start("work", can={**CAN, **added})
         view = await world.store.get(await world.store.owner(caller("ada").principal), task_id)
