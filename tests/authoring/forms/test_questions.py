@@ -268,8 +268,7 @@ def test_a_schema_is_asked_as_it_was_given() -> None:
     assert Elicit("?", schema).question("k").params["requestedSchema"] == schema
 
 
-class NoModel:
-    """A class that is not a model."""
+class NoModel: ...
 
 
 @pytest.mark.parametrize(
