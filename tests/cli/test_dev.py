@@ -70,7 +70,6 @@ class Dev:
 
     @property
     def url(self) -> str:
-        """The MCP endpoint."""
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def read_until(self, pattern: str) -> re.Match[str]:
