@@ -182,11 +182,7 @@ class Leg:
     """Scenarios, and the gateway that they run against.
 
     Attributes:
-        name: the folder of its results.
         scenarios: their names; None stands for all of the version.
-        replicas: how many replicas answer.
-        workers: how many workers run tasks.
-        tools: the modules that are served.
         version: the wire that the suite speaks.
         is_upstream: whether a further server with the fixtures runs, which the replicas serve as an upstream under its
             own names. Without replicas, the suite calls it directly.
@@ -206,9 +202,7 @@ class Verdict:
     """The result of a scenario.
 
     Attributes:
-        scenario: its name.
         leg: what it ran against.
-        passed: checks that passed.
         problems: what is wrong, a line each.
         excused: why checks need not pass that did not, once each.
     """
@@ -221,7 +215,6 @@ class Verdict:
 
     @property
     def counts(self) -> Counter[str]:
-        """The problems by kind."""
         return Counter(problem.split(" ", 1)[0] for problem in self.problems)
 
 
