@@ -97,15 +97,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 class Prometheus(LoggedProcess):
-    """The system's Prometheus with the shipped configuration, but other targets and shorter intervals.
-
-    Args:
-        directory: where its configuration, its data and its log go.
-        cluster: what it scrapes, as it is now.
-
-    Raises:
-        ClusterError: the system has no Prometheus.
-    """
+    """The system's Prometheus with the shipped configuration, but other targets and shorter intervals."""
 
     def __init__(self, directory: Path, cluster: Cluster) -> None:
         super().__init__("prometheus", {}, directory / "prometheus.log")
