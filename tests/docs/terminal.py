@@ -28,8 +28,6 @@ class Program:
     """A running command. Its output goes to a file, so that it never waits for a reader.
 
     Attributes:
-        process: what runs.
-        log: the file of its output.
         typed: the lines that were typed, each with its place in the output.
     """
 
@@ -85,12 +83,7 @@ class Program:
 
 
 class Terminal:
-    """Runs commands, one after another.
-
-    Args:
-        folder: where the first one runs.
-        environ: the environment of the first one.
-    """
+    """Runs commands, one after another."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.folder = folder
@@ -98,7 +91,6 @@ class Terminal:
         self._memory = Path(tempfile.mkdtemp(dir=folder))
 
     def start(self, command: str) -> Program:
-        """Start a command."""
         log = Path(tempfile.mkstemp(dir=self._memory)[1])
         with log.open("wb") as output:
             process = subprocess.Popen(
