@@ -550,13 +550,7 @@ async def test_a_connection_that_waits_to_refuse_something_is_let_go_with_its_cl
 
 @dataclass
 class InOnePiece(Server):
-    """A server that reads and answers each request in one piece, if it can.
-
-    Attributes:
-        headers: of each answer.
-        bodies: what was there of each request when it began.
-        told: whether each answer was sent in one piece.
-    """
+    """A server that reads and answers each request in one piece, if it can; `told` says whether it could."""
 
     headers: RawHeaders = field(default_factory=list)
     bodies: list[bytes | None] = field(default_factory=list)
@@ -634,13 +628,7 @@ async def test_a_long_header_of_an_answer_is_told_and_takes_no_memory_afterwards
 
 @dataclass
 class Telling(Server):
-    """A server that gives the same answer to every request, with ASGI events.
-
-    Attributes:
-        status: of the answer.
-        headers: of the answer.
-        parts: of its body.
-    """
+    """A server that gives the same answer to every request, with ASGI events."""
 
     status: int = 200
     headers: list[Any] = field(default_factory=list)

@@ -93,7 +93,6 @@ def bare(gate: Gate) -> AsgiApp:
 
 
 def fastapi(gate: Gate) -> AsgiApp:
-    """An application of FastAPI."""
     app = FastAPI()
 
     @app.post("/echo")
