@@ -19,8 +19,6 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @dataclass
 class Received:
-    """A request as it arrived."""
-
     line: str
     headers: list[tuple[str, str]]
     body: bytes
@@ -39,7 +37,6 @@ class Talk:
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def request(self) -> Received:
-        """Return the next request."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         line, *fields = head[:-4].split("\r\n")
         headers = [(name, value.strip()) for name, _, value in (text.partition(":") for text in fields)]
@@ -66,8 +63,6 @@ Script: TypeAlias = Callable[[Talk], Awaitable[None]]
 
 @dataclass
 class Peer:
-    """A running server."""
-
     port: int = 0
     requests: list[Received] = field(default_factory=list)
     talks: list[Talk] = field(default_factory=list)
@@ -144,7 +139,6 @@ def then_silence(*pieces: bytes) -> Script:
 
 
 def soon(seconds: float = SECONDS) -> float:
-    """Return a deadline."""
     return asyncio.get_running_loop().time() + seconds
 
 
