@@ -13,9 +13,7 @@ class Fleet(Cluster):
     """Identical replicas that tests call one by one. They drain without a notice, as nothing watches their health.
 
     Args:
-        directory: where the logs go.
         environ: the settings of all replicas, on top of the cluster's.
-        names: the replica ids.
         own: further settings by replica id.
     """
 

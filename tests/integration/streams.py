@@ -83,7 +83,6 @@ class Stream:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the answer."""
         return self._response.headers
 
     def _read(self) -> Iterator[dict[str, Any]]:

@@ -30,17 +30,7 @@ VERSION: Final = "2025-11-25"
 
 
 class Client:
-    """One request on its own connection.
-
-    Args:
-        url: where to.
-        message: the request.
-        headers: its headers.
-
-    Attributes:
-        headers: as given.
-        question: what the server has asked on its stream.
-    """
+    """One request on its own connection. Its `question` is what the server has asked on its stream."""
 
     def __init__(self, url: str, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         self.headers = headers
@@ -66,7 +56,6 @@ class Client:
         vanish(self._socket)
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
 

@@ -30,8 +30,6 @@ class Watcher:
 
     Attributes:
         requests: what was sent, and once there is a response its status and the replica that it came from.
-        questions: the messages of the forms that the user was asked to fill in.
-        logs: the server's log messages.
     """
 
     def __init__(self) -> None:

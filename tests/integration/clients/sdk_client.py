@@ -67,7 +67,6 @@ async def drive(url: str) -> dict[str, Any]:
 
 
 def text_of(result: mcp_types.CallToolResult) -> str:
-    """The text blocks of a tool's result, joined."""
     return "".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent))
 
 

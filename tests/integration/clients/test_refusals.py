@@ -46,9 +46,6 @@ class Refusal(NamedTuple):
     """A refusal of a client, and the gateway's message.
 
     Attributes:
-        replica: that it calls.
-        tool: that it calls.
-        calls: how many it makes at once.
         words: a pattern of what its user should read.
         token: that it calls with, None for the one that it connected with.
         without_body: what a user reads whose client does not read what comes with this status, as Python 1 does not.

@@ -51,12 +51,7 @@ INCAPABLE = "This needs a client that supports elicitation.form, which this one 
 
 
 class Inspector(LoggedProcess):
-    """The Inspector, in which one server has an entry for each protocol version.
-
-    Args:
-        directory: where its files go.
-        servers: by name.
-    """
+    """The Inspector, in which one server has an entry for each protocol version."""
 
     def __init__(self, directory: Path, servers: Mapping[str, Mapping[str, Any]]) -> None:
         self._config = directory / "config.json"
@@ -82,7 +77,6 @@ class Inspector(LoggedProcess):
 
     @property
     def page(self) -> str:
-        """The address of its page."""
         return f"http://{HOST}:{self.port}/?MCP_INSPECTOR_API_TOKEN={INSPECTOR_TOKEN}"
 
 
