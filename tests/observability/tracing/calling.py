@@ -21,9 +21,7 @@ class Calling:
     """Sends requests.
 
     Args:
-        replicas: the replicas, which get the requests in turn.
         metas: additions to `_meta` in the first leg, the second, and so on.
-        headers: additional headers of all requests.
     """
 
     def __init__(
