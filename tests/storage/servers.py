@@ -50,7 +50,6 @@ class Server(RedisServer):
 
     @property
     def url(self) -> str:
-        """The socket, as a URL."""
         return f"unix://{self.socket}"
 
     def start(self) -> None:

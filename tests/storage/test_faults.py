@@ -626,7 +626,6 @@ async def dump(store: RedisTaskStore, prefix: str) -> dict[bytes, tuple[int, byt
 
 
 async def restore(store: RedisTaskStore, dumped: dict[bytes, tuple[int, bytes]]) -> None:
-    """Restore the keys of a dump."""
     async with store._client._one_server() as server:
         for name, (lifetime_ms, value) in dumped.items():
             await server.restore(name, lifetime_ms, value, replace=True)
