@@ -48,13 +48,7 @@ class Fails:
 
 @dataclass(frozen=True)
 class Passes:
-    """The caller gets a result, or an error of the upstream's own, without what breaks the rules.
-
-    Attributes:
-        text: the text of the result.
-        code: the code of the error.
-        dropped: the label of the metric that counts what was dropped.
-    """
+    """The caller gets a result, or an error of the upstream's own, without what breaks the rules."""
 
     text: str = ""
     code: int | None = None

@@ -25,7 +25,6 @@ class Speaker(Protocol):
 
 @asynccontextmanager
 async def speaking(wire: str, site: Site, principal: str, **options: Any) -> AsyncIterator[Speaker]:
-    """Speak a wire while the context is open."""
     if wire == RELEASED:
         async with site.user(principal, **options) as user:
 

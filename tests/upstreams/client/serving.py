@@ -65,17 +65,12 @@ def notice(method: str, **params: Any) -> dict[str, Any]:
 
 
 async def fine(exchange: Exchange, message: Any) -> None:
-    """Answer with an empty result."""
     exchange.json(result(message["id"]))
 
 
 @dataclass
 class Shop:
-    """A server that answers each request with the next of `answers`, then with the last one again.
-
-    Attributes:
-        exchanges: the requests, and `messages` their bodies.
-    """
+    """A server that answers each request with the next of `answers`, then with the last one again."""
 
     answers: list[Answer] = field(default_factory=lambda: [fine])
     exchanges: list[Exchange] = field(default_factory=list)
@@ -100,8 +95,6 @@ class Shop:
 
 
 class Asking:
-    """A client and what it counts."""
-
     def __init__(self, http: HttpClient, credentials: Credentials, **options: Any) -> None:
         self.counted = Counting()
         self.client = StatelessClient(NAME, http, credentials, self.counted, client_info=CLIENT_INFO, **options)

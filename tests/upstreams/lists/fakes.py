@@ -33,8 +33,6 @@ def tool(name: str, **members: Any) -> dict[str, Any]:
 
 
 class Telemetry:
-    """Counts what happens."""
-
     def __init__(self) -> None:
         self.refreshes: Counter[bool] = Counter()
         self.drops: Counter[str] = Counter()
@@ -66,16 +64,7 @@ class Telemetry:
 
 
 class FakeUpstream:
-    """A client and its server at once.
-
-    Attributes:
-        lists: the entries of each list, by the member of its result.
-        problem: raised instead of an answer.
-        gate: each request waits for it.
-        asked: the method and the caller of each request.
-        streams: the open streams of changes.
-        is_closed: whether its connections were closed.
-    """
+    """A client and its server at once. Each request waits for `gate`; `problem` is raised instead of an answer."""
 
     def __init__(self, *tools: str) -> None:
         self.lists: dict[str, Sequence[Any]] = {"tools": [tool(name) for name in tools]}

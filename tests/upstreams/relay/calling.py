@@ -33,8 +33,6 @@ ALL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"too
 
 
 class Counting:
-    """Counts what is reported of upstreams."""
-
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
@@ -57,8 +55,6 @@ class Counting:
 
 
 class Notes:
-    """Keeps what a leg reports."""
-
     def __init__(self) -> None:
         self.progressed: list[tuple[Any, Any, Any]] = []
         self.logged: list[tuple[Any, Any]] = []
@@ -130,7 +126,6 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def replica_of(url: str, **options: Any) -> AsyncIterator[Replica]:
-    """Serve the upstream at a URL."""
     given = {"client": options.pop("client", None), "credentials": options.pop("credentials", None)}
     given["clock"] = options.pop("clock", time.monotonic)
     replica = Replica(Definition(**{"name": "up", "prefix": "up", "transport": "http", "url": url, **options}), **given)
@@ -139,13 +134,7 @@ async def replica_of(url: str, **options: Any) -> AsyncIterator[Replica]:
 
 
 class Call:
-    """One call; each leg may run on another replica.
-
-    Attributes:
-        rest: the journal, as its carrier has it.
-        notes: what the legs reported.
-        keeper: what the store of a task has.
-    """
+    """One call; each leg may run on another replica. `rest` is the journal, as its carrier has it."""
 
     def __init__(
         self,
@@ -222,7 +211,6 @@ class Call:
 
 
 def text_of(result: Mapping[str, Any]) -> str:
-    """Return the only text of a result."""
     (block,) = result["content"]
     text = block["text"]
     assert isinstance(text, str)

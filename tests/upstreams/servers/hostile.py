@@ -390,15 +390,7 @@ MODES: Sequence[str] = (*LISTS, *BROKEN_DISCOVERIES)
 
 
 class Hostile:
-    """The server; a context manager that serves in a thread.
-
-    Args:
-        mode: what to break in discovery or a list; none if empty.
-
-    Attributes:
-        asked: each request as method, or method and tool.
-        followed: how many requests came for the address that redirects name.
-    """
+    """The server; a context manager that serves in a thread. The `mode` names what it breaks in discovery or a list."""
 
     def __init__(self, mode: str = "") -> None:
         self.mode = mode
@@ -419,7 +411,6 @@ class Hostile:
         return self.server.url
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one HTTP request."""
         if exchange.path != "/mcp":
             self.followed += 1
             exchange.json(response(1, text("followed")))

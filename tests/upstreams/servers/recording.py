@@ -62,15 +62,7 @@ class Refusal(Exception):
 
 @dataclass
 class Call:
-    """One recorded request.
-
-    Attributes:
-        method: the JSON-RPC method.
-        name: the tool, prompt or URI.
-        headers: as they came.
-        body: as it came.
-        ended: `working`, then `complete`, `input_required`, `error` or `cancelled`.
-    """
+    """One recorded request. It `ended` as `working`, `complete`, `input_required`, `error` or `cancelled`."""
 
     method: str
     name: str
@@ -119,11 +111,7 @@ def seal(state: Any) -> str:
 
 
 def unseal(token: str) -> Any:
-    """Return what a request state carries.
-
-    Raises:
-        Refusal: it is not byte for byte one of ours.
-    """
+    """Return what a request state carries; refuse one that is not byte for byte ours."""
     text, _, digest = token.rpartition("#")
     if hashlib.sha256(STATE_SECRET + text.encode()).hexdigest() != digest:
         raise Refusal(INVALID_PARAMS, "This request state is not mine")
@@ -148,11 +136,7 @@ class Leg:
     server: Recording
 
     def can(self, *path: str) -> None:
-        """Check that the client declared a capability.
-
-        Raises:
-            Refusal: it did not.
-        """
+        """Refuse a client that did not declare a capability."""
         declared: Any = self.call.meta[f"{META}/clientCapabilities"]
         for part in path:
             if not isinstance(declared, dict) or part not in declared:
@@ -607,7 +591,6 @@ class Recording:
     # What the gateway asks
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one HTTP request."""
         await self.held.wait()
         if exchange.path.startswith(("/record", "/control")):
             await self._control(exchange)
@@ -656,11 +639,7 @@ class Recording:
             exchange.json(response, status)
 
     def _check(self, exchange: Exchange, method: str, params: Mapping[str, Any]) -> None:
-        """Check what 2026-07-28 requires of a request.
-
-        Raises:
-            Refusal: it is not there.
-        """
+        """Refuse a request without what 2026-07-28 requires."""
         meta = params.get("_meta") or {}
         if meta.get(f"{META}/protocolVersion") != VERSION or exchange.header("mcp-protocol-version") != VERSION:
             raise Refusal(UNSUPPORTED_VERSION, "Unsupported version", {"supported": [VERSION], "requested": ""})
