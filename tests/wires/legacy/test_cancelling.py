@@ -78,7 +78,6 @@ async def session(pair: Deployment, name: str, version: str = LEGACY) -> AsyncIt
 
 
 async def cancel(user: DraftClient, replica: Replica, request_id: object) -> None:
-    """Cancel a request at a replica."""
     user.transport.urls = [replica.url]
     await user.notify("notifications/cancelled", {"requestId": request_id})
 

@@ -35,10 +35,7 @@ class Stranger:
     """A server in the place of a replica, which notes all that it is sent.
 
     Attributes:
-        received: everything.
-        bodies: the body of each request.
         upstream: the address that requests are passed on to; None to say `answer` instead.
-        answer: what it says.
     """
 
     def __init__(self) -> None:

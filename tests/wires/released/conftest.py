@@ -120,11 +120,9 @@ class World:
         return str(result["taskId"])
 
     async def get(self, task_id: str, **more: Any) -> dict[str, Any]:
-        """Return the result of `tasks/get`."""
         return (await self.request("tasks/get", {"taskId": task_id}, **more)).result
 
     async def update(self, task_id: str, responses: Any, **more: Any) -> Answer:
-        """Answer a task's questions."""
         return await self.request("tasks/update", {"taskId": task_id, "inputResponses": responses}, **more)
 
     async def work(self) -> list[TaskOutcome]:
@@ -162,7 +160,6 @@ class World:
         return outcome
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.queue.aclose()
         for app in self.apps:
             if app._services.store is not None:
