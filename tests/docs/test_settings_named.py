@@ -1,4 +1,4 @@
-"""Settings that a page names exist, with the default that it gives. `tests/settings/test_settings.py` checks the rows."""
+"""Settings that a page names exist, with the default that it gives; `test_settings.py` checks the rows of the table."""
 
 from __future__ import annotations
 

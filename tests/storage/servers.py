@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ipaddress
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,16 @@ class Server(RedisServer):
         """Start the server, and wait until it answers."""
         super().start()
         self.wait_ready()
+
+
+@contextlib.contextmanager
+def own_redis() -> Iterator[Server]:
+    """Run a Redis in a directory whose path leaves room for the name of a socket."""
+    with tempfile.TemporaryDirectory(prefix="gw-") as directory:
+        server = Server("redis", Path(directory))
+        server.start()
+        yield server
+        server.end()
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:

@@ -14,11 +14,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.auth.tokens import mint
-from gateway.cli.round_robin import Front
-from gateway.web.listener import listen
 from loadtest.cluster import REPOSITORY
 from loadtest.cluster.common import HOST, LoggedProcess, find_program
-from tests.integration.fleet import Fleet
+from tests.integration.fleet import Fleet, front_of
 from tests.integration.frameworks.known import FRAMEWORKS, INSPECTOR, NODE, SESSION, STATELESS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -95,12 +93,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def url(fleet: Fleet) -> AsyncIterator[str]:
-    """The address of a front that gives each connection to the next replica."""
-    listener = listen(HOST, 0)
-    front = Front([replica.address for replica in fleet.replicas], listener)
-    await front.start()
-    yield f"http://{HOST}:{listener.getsockname()[1]}/mcp"
-    await front.close()
+    async with front_of(fleet) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
