@@ -12,16 +12,9 @@ from gateway.admission import inflight
 from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, WINDOW_REQUESTS, WINDOW_SECONDS, InFlight, InFlightVisit
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
 from gateway.errors import Overloaded, TooManyWaiting
+from tests.clocks import Clock
 
 TARGET = 0.05
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
