@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import ipaddress
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -58,6 +59,15 @@ class Server(RedisServer):
         """Start the server, and wait until it answers."""
         super().start()
         self.wait_ready()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the process while the context is open."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
 
 
 @contextlib.contextmanager

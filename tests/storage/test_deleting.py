@@ -110,8 +110,7 @@ async def test_the_id_of_a_deleted_task_stays_taken_and_its_place_in_the_quota_i
 async def test_the_id_stays_taken_until_the_task_would_have_expired(
     here: Deployment, retention: Retention, ended: bool
 ) -> None:
-    store, queue, new = here.store(), here.queue(), here.new(retention=retention)
-    await store.create(new, 10)
+    store, queue, new = await here.created(retention=retention)
     if ended:
         await queue.finish(await here.claim_one(queue), result=RESULT)
     view = await store.get(new.owner, new.task_id)
@@ -295,8 +294,7 @@ async def test_a_right_that_is_given_back_is_free_and_listeners_hear_of_it(
 
 
 async def test_the_right_outlasts_questions_and_ends_with_the_task(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     assert await store.deliver(new.owner, new.task_id, "a", 60_000)
     claim = await here.claim_one(queue)
     await queue.wait(claim, {"k": QUESTION}, claim.journal)

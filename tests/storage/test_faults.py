@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
 from loadtest.cluster import free_port
-from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
+from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime, seen
 from tests.storage.servers import Server, make_certificate
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "secret question"})
@@ -79,12 +78,9 @@ async def test_acknowledged_writes_survive_a_killed_server(there: Deployment, ow
 async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment, own_server: Server) -> None:
     store, new = there.store(), there.new()
     await store.create(new, 10)
-    own_server.signal(signal.SIGSTOP)
-    try:
+    with own_server.stopped():
         attempts = [store.get(new.owner, new.task_id) for _ in range(10)]
         outcomes = await asyncio.gather(*attempts, return_exceptions=True)
-    finally:
-        own_server.signal(signal.SIGCONT)
     assert all(isinstance(outcome, TaskStoreDown) for outcome in outcomes)
     await eventually(lambda: answers_again(store, new.owner, new.task_id))
 
@@ -102,8 +98,7 @@ async def test_a_script_that_arrives_after_its_deadline_does_nothing(there: Depl
         await sender.create(there.new(), 10)
     for script in (ANSWER, CANCEL, DELIVER, SPEND):  # so no script has to be sent again with its text
         own_server.ask("SCRIPT", "LOAD", script.text)
-    own_server.signal(signal.SIGSTOP)
-    try:
+    with own_server.stopped():
         given_up = await asyncio.gather(
             senders[0].create(late, 10),
             senders[1].answer(asking.owner, asking.task_id, {"k": {"result": 1}}),
@@ -112,8 +107,6 @@ async def test_a_script_that_arrives_after_its_deadline_does_nothing(there: Depl
             spent(senders[4], asking.owner),
             return_exceptions=True,
         )
-    finally:
-        own_server.signal(signal.SIGCONT)
     assert all(isinstance(error, TaskStoreDown) for error in given_up)
     await eventually(partial(answers_again, store, asking.owner, asking.task_id))
     views = [await store.get(new.owner, new.task_id) for new in (asking, unwanted, late)]
@@ -128,14 +121,11 @@ async def test_while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes
 ) -> None:
     store, first, second = there.store(), there.new(), there.new()
     await store.check()
-    own_server.signal(signal.SIGSTOP)
-    try:
+    with own_server.stopped():
         with pytest.raises(TaskStoreDown) as unknown:
             await store.get(first.owner, first.task_id)
         with pytest.raises(TaskStoreAway):
             await store.create(second, 10)
-    finally:
-        own_server.signal(signal.SIGCONT)
     assert not isinstance(unknown.value, TaskStoreAway)
     await store.create(first, 10)
     assert await store.get(second.owner, second.task_id) is None
@@ -194,12 +184,8 @@ async def test_failures_are_counted_by_kind_and_replies_of_the_protocol_are_not(
     with pytest.raises(TaskStoreDown):
         await store._client.command("LPUSH", there.keys.place(new.owner, new.task_id).task, "x")
     assert redis_errors(there) == {"other": 1}
-    own_server.signal(signal.SIGSTOP)
-    try:
-        with pytest.raises(TaskStoreDown):
-            await store.get(new.owner, new.task_id)
-    finally:
-        own_server.signal(signal.SIGCONT)
+    with own_server.stopped(), pytest.raises(TaskStoreDown):
+        await store.get(new.owner, new.task_id)
     assert redis_errors(there) == {"other": 1, "timeout": 1}
     own_server.kill()
     with pytest.raises(TaskStoreDown):
@@ -332,8 +318,7 @@ async def test_a_full_server_takes_nothing_new_and_still_lets_tasks_end(there: D
 
 
 async def test_a_server_that_forgot_its_scripts_gets_them_again(there: Deployment, own_server: Server) -> None:
-    store, queue, new = there.store(), there.queue(), there.new()
-    await store.create(new, 10)
+    store, queue, new = await there.created()
     own_server.ask("SCRIPT", "FLUSH")
     assert len(await asyncio.gather(*(store.get(new.owner, new.task_id) for _ in range(20)))) == 20
     own_server.ask("SCRIPT", "FLUSH")
@@ -532,8 +517,7 @@ async def test_a_value_moved_to_another_field_or_task_does_not_open(here: Deploy
     stolen = await client.command("HGET", here.keys.place(other.owner, other.task_id).task, "result")
     for field in ("result", "capabilities"):
         await client.command("HSET", here.keys.place(mine.owner, mine.task_id).task, field, stolen)
-        view = await store.get(mine.owner, mine.task_id)
-        assert view is not None
+        view = await seen(store, mine)
         assert (view.opened, view.result) == (False, None)
 
 
@@ -552,8 +536,7 @@ async def test_a_task_whose_clear_part_was_changed_runs_nowhere_and_reveals_noth
     about = json.loads(await store._client.command("HGET", record, "about"))
     await store._client.command("HSET", record, "about", json.dumps({**about, **change}, separators=(",", ":")))
     assert await here.claim(here.queue()) == []
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert (view.opened, view.capabilities) == (False, {})
 
 
@@ -566,8 +549,7 @@ async def test_a_sealed_part_that_is_bound_to_no_tool_does_not_open(here: Deploy
         unbound = store._records.seal(new.owner, new.task_id, field, value)
         await store._client.command("HSET", record, field, unbound)
     assert await here.claim(here.queue()) == []
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert not view.opened
 
 
@@ -580,8 +562,7 @@ async def test_a_task_without_the_scopes_of_its_tool_does_not_open(here: Deploym
     before = store._records.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)
     await store._client.command("HSET", record, "capabilities", before)
     assert await here.claim(here.queue()) == []
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert not view.opened
 
 
@@ -590,8 +571,7 @@ async def test_of_two_claims_with_one_generation_only_the_one_that_the_server_kn
     here: Deployment, second_worker: str
 ) -> None:
     """A server that lost its newest changes, including a claim, uses the same generation again."""
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     before = await dump(store, here.keys.prefix)
     lost = await here.claim_one(queue)
     await queue.keep(lost, Kept(steps={"one": "lost"}))
@@ -612,8 +592,7 @@ async def test_of_two_claims_with_one_generation_only_the_one_that_the_server_kn
     await queue.finish(held, result={"content": "held"})
     with pytest.raises(LeaseLost):
         await queue.finish(lost, result={"content": "stale"})
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.result == {"content": "held"}
     assert await store.segments(new.owner, new.task_id) == [{"text": "held"}]
 

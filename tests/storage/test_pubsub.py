@@ -22,8 +22,7 @@ MANY_SECONDS = 5.0
 
 
 async def test_a_listener_on_another_replica_hears_of_every_change(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    _store, queue, new = await here.created()
     async with aclosing(here.store().watch(new.owner, [new.task_id])) as hints:
         assert await anext(hints) == new.task_id
         claim = await here.claim_one(queue)

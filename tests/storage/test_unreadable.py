@@ -21,7 +21,7 @@ from gateway.storage.plain_fields import read_plain
 from gateway.storage.unreadable import Unreadable, UnreadableLog
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Claim, Kept, NewTask, Spending, TaskQuestion
-from tests.storage.deployments import Deployment, is_counted
+from tests.storage.deployments import Deployment, is_counted, seen
 
 pytestmark = pytest.mark.slow
 
@@ -250,8 +250,7 @@ async def test_a_record_without_a_number_is_read_and_run_like_one_with_the_first
     ):
         await site.set(field, store._records.seal(new.owner, new.task_id, field, value, stored).encode())
     await site.set("about", stored)
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.opened
     assert (await site.here.claim_one(site.queue)).arguments == new.arguments
 
