@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -14,7 +14,7 @@ from gateway.upstreams.credentials import Credentials, PlainHeaders
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.stateless import StatelessClient
-from tests.upstreams.servers.plain_http import Exchange, PlainServer
+from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
 
 NAME = "shop"
 CLIENT_INFO = {"name": "sealed-gateway", "version": "1"}
@@ -69,7 +69,7 @@ async def fine(exchange: Exchange, message: Any) -> None:
 
 
 @dataclass
-class Shop:
+class Shop(Served):
     """A server that answers each request with the next of `answers`, then with the last one again."""
 
     answers: list[Answer] = field(default_factory=lambda: [fine])
@@ -78,13 +78,6 @@ class Shop:
 
     def __post_init__(self) -> None:
         self.server = PlainServer(self._handle)
-
-    def __enter__(self) -> Self:
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.__exit__()
 
     async def _handle(self, exchange: Exchange) -> None:
         answer = self.answers[min(len(self.exchanges), len(self.answers) - 1)]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
-from tests.upstreams.servers.plain_http import Exchange, PlainServer
+from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
 from tests.upstreams.servers.recording import META, VERSION
 
 GIGABYTE = 2**30
@@ -389,7 +389,7 @@ BROKEN_DISCOVERIES: Mapping[str, Mode] = {
 MODES: Sequence[str] = (*LISTS, *BROKEN_DISCOVERIES)
 
 
-class Hostile:
+class Hostile(Served):
     """The server; a context manager that serves in a thread. The `mode` names what it breaks in discovery or a list."""
 
     def __init__(self, mode: str = "") -> None:
@@ -398,17 +398,6 @@ class Hostile:
         self.followed = 0
         self._list = LISTS[mode]() if mode in LISTS else _tools(*({**ECHO, "name": name} for name in CALLS))
         self.server = PlainServer(self.handle)
-
-    def __enter__(self) -> Self:
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.__exit__()
-
-    @property
-    def url(self) -> str:
-        return self.server.url
 
     async def handle(self, exchange: Exchange) -> None:
         if exchange.path != "/mcp":

@@ -150,6 +150,23 @@ class _Connection(asyncio.Protocol):
             self.close()
 
 
+class Served:
+    """A context manager around its `server`."""
+
+    server: PlainServer
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.__exit__()
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+
 class PlainServer:
     """Serves a function in a thread of its own while the context is open, and cancels it when the client goes."""
 

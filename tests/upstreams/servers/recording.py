@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from loadtest.cluster import wait_until
-from tests.upstreams.servers.plain_http import Exchange, PlainServer, serve_forever
+from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served, serve_forever
 
 VERSION = "2026-07-28"
 META = "io.modelcontextprotocol"
@@ -446,7 +446,7 @@ class Listener:
 
 
 @dataclass(eq=False)
-class Recording:
+class Recording(Served):
     """The server; a context manager that serves in a thread.
 
     Args:
@@ -483,17 +483,6 @@ class Recording:
         self.held.set()
         self._file = None if self.effects is None else os.open(self.effects, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
-    def __enter__(self) -> Recording:
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.__exit__()
-
-    @property
-    def url(self) -> str:
-        return self.server.url
-
     # What tests ask
 
     def of(self, name: str, method: str = "tools/call") -> list[Call]:
@@ -505,38 +494,19 @@ class Recording:
 
     def clear(self) -> None:
         """Forget what was recorded, and close the gate."""
-
-        async def clear() -> None:
-            self.calls.clear()
-            self.noted.clear()
-            self.gate.clear()
-            self.begun.clear()
-
-        self.server.run(clear())
+        self._do(self.calls.clear, self.noted.clear, self.gate.clear, self.begun.clear)
 
     def open(self) -> None:
         """Let `slow` finish."""
-
-        async def open_gate() -> None:
-            self.gate.set()
-
-        self.server.run(open_gate())
+        self._do(self.gate.set)
 
     def hold(self) -> None:
         """Answer nothing from now on."""
-
-        async def hold() -> None:
-            self.held.clear()
-
-        self.server.run(hold())
+        self._do(self.held.clear)
 
     def release(self) -> None:
         """Answer again, also what came meanwhile."""
-
-        async def release() -> None:
-            self.held.set()
-
-        self.server.run(release())
+        self._do(self.held.set)
 
     def wait_begun(self) -> None:
         """Wait until `slow` works."""
@@ -551,31 +521,30 @@ class Recording:
 
     def serve(self, tools: Sequence[str]) -> None:
         """Serve other tools from now on, and announce it."""
-
-        async def serve() -> None:
-            self.tools = tuple(tools)
-            self._announce("tools")
-
-        self.server.run(serve())
+        self.tools = tuple(tools)
+        self.announce()
 
     def announce(self, kind: str = "tools", times: int = 1) -> None:
         """Say that a list has changed, whether it has or not."""
-
-        async def announce() -> None:
-            for _ in range(times):
-                self._announce(kind)
-
-        self.server.run(announce())
+        self._do(*[lambda: self._announce(kind)] * times)
 
     def update(self, uri: str) -> None:
         """Say that a resource has changed, to those who subscribed to it."""
+        self._do(lambda: self._update(uri))
 
-        async def update() -> None:
-            for listener in self.listeners:
-                if uri in listener.wanted.get("resourceSubscriptions", ()):
-                    listener.tell("notifications/resources/updated", {"uri": uri})
+    def _do(self, *steps: Callable[[], object]) -> None:
+        """Run functions in the server's loop, one right after the other, and wait for them."""
 
-        self.server.run(update())
+        async def run() -> None:
+            for step in steps:
+                step()
+
+        self.server.run(run())
+
+    def _update(self, uri: str) -> None:
+        for listener in self.listeners:
+            if uri in listener.wanted.get("resourceSubscriptions", ()):
+                listener.tell("notifications/resources/updated", {"uri": uri})
 
     def _announce(self, kind: str) -> None:
         for listener in self.listeners:
