@@ -67,6 +67,12 @@ class Peer:
     requests: list[Received] = field(default_factory=list)
     talks: list[Talk] = field(default_factory=list)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    clients: list[HttpClient] = field(default_factory=list)
+
+    def closing(self, client: HttpClient) -> HttpClient:
+        """Close a client before the server."""
+        self.clients.append(client)
+        return client
 
     def url(self, scheme: str = "http", host: str = "127.0.0.1", path: str = "/mcp") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
@@ -96,6 +102,8 @@ async def serving(script: Script, *, host: str = "127.0.0.1", tls: ssl.SSLContex
     try:
         yield peer
     finally:
+        for client in peer.clients:
+            await client.aclose()
         server.close()
         left = list(peer.tasks)
         for task in left:

@@ -100,11 +100,16 @@ class Deployment:
         (claim,) = await self.claim(queue)
         return claim
 
-    async def created(self, **changes: Any) -> tuple[RedisTaskStore, RedisWorkQueue, NewTask]:
-        """Create a task of Alice; return a store, a queue and the task."""
-        store, queue, new = self.store(), self.queue(), self.new(**changes)
+    async def stored(self, **changes: Any) -> tuple[RedisTaskStore, NewTask]:
+        """Create a task of Alice."""
+        store, new = self.store(), self.new(**changes)
         await store.create(new, 10)
-        return store, queue, new
+        return store, new
+
+    async def created(self, **changes: Any) -> tuple[RedisTaskStore, RedisWorkQueue, NewTask]:
+        """Create a task of Alice, for a queue."""
+        store, new = await self.stored(**changes)
+        return store, self.queue(), new
 
     async def begun(self, **changes: Any) -> tuple[RedisTaskStore, RedisWorkQueue, NewTask, Claim]:
         """Create a task of Alice and claim it."""

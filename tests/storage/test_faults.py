@@ -76,8 +76,7 @@ async def test_acknowledged_writes_survive_a_killed_server(there: Deployment, ow
 
 
 async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment, own_server: Server) -> None:
-    store, new = there.store(), there.new()
-    await store.create(new, 10)
+    store, new = await there.stored()
     with own_server.stopped():
         attempts = [store.get(new.owner, new.task_id) for _ in range(10)]
         outcomes = await asyncio.gather(*attempts, return_exceptions=True)
@@ -249,8 +248,7 @@ async def ends(store: RedisTaskStore, new: NewTask, caplog: pytest.LogCaptureFix
 async def test_a_full_server_where_reads_work_and_writes_do_not_is_one_outage(
     there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, new = there.store(), there.new()
-    await store.create(new, 10)
+    store, new = await there.stored()
     own_server.ask("CONFIG", "SET", "maxmemory", "1")
     for _ in range(20):
         with pytest.raises(TaskStoreAway):
@@ -331,8 +329,7 @@ async def test_a_command_never_waits_for_a_batch_that_has_just_gone(
     here: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage_client, "_BATCHES", 1)
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     for _ in range(10):
         assert await store.get(new.owner, new.task_id) is not None
 
@@ -447,8 +444,7 @@ async def rotate(here: Deployment) -> KeyRing:
 async def test_a_record_whose_key_is_gone_is_reported_as_such_and_stays_for_those_who_have_the_key(
     here: Deployment,
 ) -> None:
-    store, new = here.store(), here.new(max_attempts=1)
-    await store.create(new, 10)
+    _store, new = await here.stored(max_attempts=1)
     other = await rotate(here)
     stranger = here.queue(ring=other, lease_ms=0)
     for _ in range(3):
@@ -464,8 +460,7 @@ async def test_values_that_do_not_open_are_counted_by_reason(here: Deployment) -
     def rejected(reason: RejectReason) -> float | None:
         return here.telemetry.registry.get_sample_value("gateway_task_field_rejections_total", {"reason": reason.value})
 
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     assert {rejected(reason) for reason in RejectReason} == {0}
     await here.store(ring=KeyRing.parse(generate_entry(os.urandom))).get(new.owner, new.task_id)
     assert rejected(RejectReason.UNKNOWN_KEY) == 1
@@ -480,8 +475,7 @@ async def test_values_that_do_not_open_are_counted_by_reason(here: Deployment) -
 
 
 async def test_a_worker_without_the_key_leaves_the_task_to_one_that_has_it(here: Deployment) -> None:
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    _store, new = await here.stored()
     other = await rotate(here)
     assert await here.claim(here.queue(ring=other)) == []
     claim = await here.claim_one(here.queue("w2", ring=KeyRing((*other.keys, *here.ring.keys)), lease_ms=0))
@@ -530,8 +524,7 @@ async def test_a_task_whose_clear_part_was_changed_runs_nowhere_and_reveals_noth
     here: Deployment, change: dict[str, Any]
 ) -> None:
     """Someone who can write to the server must not be able to run another tool with this tool's arguments."""
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     record = here.keys.place(new.owner, new.task_id).task
     about = json.loads(await store._client.command("HGET", record, "about"))
     await store._client.command("HSET", record, "about", json.dumps({**about, **change}, separators=(",", ":")))
@@ -541,8 +534,7 @@ async def test_a_task_whose_clear_part_was_changed_runs_nowhere_and_reveals_noth
 
 
 async def test_a_sealed_part_that_is_bound_to_no_tool_does_not_open(here: Deployment) -> None:
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     record = here.keys.place(new.owner, new.task_id).task
     call: dict[str, Any] = {"arguments": {}, "principal": None, "context": {}}
     for field, value in (("call", call), ("capabilities", [{}, []])):
@@ -555,8 +547,7 @@ async def test_a_sealed_part_that_is_bound_to_no_tool_does_not_open(here: Deploy
 
 async def test_a_task_without_the_scopes_of_its_tool_does_not_open(here: Deployment) -> None:
     """Without scopes, a replica cannot know which callers may reach the task."""
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     record = here.keys.place(new.owner, new.task_id).task
     about = await store._client.command("HGET", record, "about")
     before = store._records.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)

@@ -119,6 +119,12 @@ class World:
         assert result["resultType"] == "task"
         return str(result["taskId"])
 
+    async def started(self, name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> str:
+        """Start a task and run its first leg."""
+        task_id = await self.start(name, arguments, **more)
+        await self.work()
+        return task_id
+
     async def get(self, task_id: str, **more: Any) -> dict[str, Any]:
         return (await self.request("tasks/get", {"taskId": task_id}, **more)).result
 
