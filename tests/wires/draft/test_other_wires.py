@@ -36,36 +36,13 @@ DAY_MS: Final = 86_400_000
 
 PHASES: Final = ("queued", "running", "waiting", "result", "own error", "error", "cancelled", "unreadable")
 
-TOLD: Final[Mapping[str, Mapping[str, str]]] = {
-    "2026-07-28": dict(
-        zip(
-            PHASES,
-            ("working", "working", "input_required", "completed", "completed", "failed", "cancelled", "failed"),
-            strict=True,
-        )
-    ),
-    "params.task": dict(
-        zip(
-            PHASES,
-            ("working", "working", "input_required", "completed", "failed", "failed", "cancelled", "failed"),
-            strict=True,
-        )
-    ),
-    "2025-11-25": dict(
-        zip(
-            PHASES,
-            ("working", "working", "input_required", "completed", "failed", "failed", "cancelled", "failed"),
-            strict=True,
-        )
-    ),
-    "first form": dict(
-        zip(
-            PHASES,
-            ("submitted", "working", "input_required", "completed", "completed", "failed", "cancelled", "unknown"),
-            strict=True,
-        )
-    ),
+STATUSES: Final = {
+    "2026-07-28": "working working input_required completed completed failed cancelled failed",
+    "params.task": "working working input_required completed failed failed cancelled failed",
+    "2025-11-25": "working working input_required completed failed failed cancelled failed",
+    "first form": "submitted working input_required completed completed failed cancelled unknown",
 }
+TOLD: Final = {words: dict(zip(PHASES, told.split(), strict=True)) for words, told in STATUSES.items()}
 """Words → phase of a task → its status."""
 
 
