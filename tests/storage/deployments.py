@@ -139,6 +139,19 @@ def is_counted(field: str) -> bool:
     return field in named or is_journal(field) or field.startswith("n:")
 
 
+async def everything(here: Deployment) -> dict[bytes, bytes | None]:
+    """Return all keys of a deployment as they are, dumped."""
+    async with here.store()._client._one_server() as server:
+        return {name: await server.dump(name) async for name in server.scan_iter(match=f"{here.keys.prefix}*")}
+
+
+async def rotate(here: Deployment) -> KeyRing:
+    """Rotate the keys of a deployment, so the old one is gone while its tasks remain; return the new ring."""
+    new = KeyRing.parse(generate_entry(os.urandom))
+    await here.store(ring=KeyRing((*new.keys, *here.ring.keys))).check()
+    return new
+
+
 async def server_now_ms(store: RedisTaskStore) -> int:
     """Return the time by the server's clock."""
     seconds, microseconds = await store._command("TIME")

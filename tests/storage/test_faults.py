@@ -29,7 +29,7 @@ from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
 from loadtest.cluster import free_port
-from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime, seen
+from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime, rotate, seen
 from tests.storage.servers import Server, make_certificate
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "secret question"})
@@ -432,13 +432,6 @@ async def test_nothing_that_users_gave_can_be_read_from_disk(there: Deployment, 
 
 def files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
-
-
-async def rotate(here: Deployment) -> KeyRing:
-    """Rotate the keys of a deployment, so the old one is gone while its tasks remain; return the new ring."""
-    new = KeyRing.parse(generate_entry(os.urandom))
-    await here.store(ring=KeyRing((*new.keys, *here.ring.keys))).check()
-    return new
 
 
 async def test_a_record_whose_key_is_gone_is_reported_as_such_and_stays_for_those_who_have_the_key(

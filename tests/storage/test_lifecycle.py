@@ -13,7 +13,7 @@ from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Heartbeat, Kept, TaskQuestion
 from gateway.tasks.retention import expires_ms
-from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually, gone, seen
+from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually, everything, gone, seen
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})
 ANSWER = {"result": {"action": "accept", "content": {"n": 1}}}
@@ -364,12 +364,6 @@ async def test_an_id_is_used_once_by_each_owner(here: Deployment, task_id: str) 
         await store.create(here.new(task_id=task_id, arguments={"city": "Rome"}, request="second"), 1)
     assert await everything(here) == before
     await store.create(here.new(BOB, task_id=task_id), 1)
-
-
-async def everything(here: Deployment) -> dict[bytes, bytes | None]:
-    """Return all keys of a deployment as they are, dumped."""
-    async with here.store()._client._one_server() as server:
-        return {name: await server.dump(name) async for name in server.scan_iter(match=f"{here.keys.prefix}*")}
 
 
 async def test_an_id_can_be_used_again_when_its_task_has_expired(here: Deployment) -> None:
