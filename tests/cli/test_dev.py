@@ -105,7 +105,6 @@ class Dev:
             connection.close()
 
     def end(self) -> int:
-        """Wait for its end, and return the exit code."""
         code = self.process.wait(timeout=STOP_SECONDS)
         self.said += self.output
         return code

@@ -92,7 +92,6 @@ def variables() -> dict[str, dict[str, Any]]:
 
 
 def rules() -> list[dict[str, Any]]:
-    """Return the rules of all alerts."""
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 
@@ -122,7 +121,6 @@ class Prometheus(LoggedProcess):
         ]
 
     def wait_ready(self) -> None:
-        """Wait until it answers queries."""
         self._wait_started(self._is_ready)
 
     def _is_ready(self) -> bool:
@@ -156,7 +154,6 @@ class Prometheus(LoggedProcess):
         return states
 
     def rules(self) -> Iterator[dict[str, Any]]:
-        """Yield each loaded rule."""
         for group in self.get("rules")["groups"]:
             yield from group["rules"]
 

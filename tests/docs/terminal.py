@@ -49,7 +49,6 @@ class Program:
         assert not self.ended, self.output()
 
     def type(self, line: str) -> None:
-        """Answer the prompt."""
         self.wait_for_prompt()
         self.typed.append((len(self.log.read_text()), f"{line}\n"))
         assert self.process.stdin
@@ -58,7 +57,6 @@ class Program:
 
     @property
     def ended(self) -> bool:
-        """Whether it runs no longer."""
         return self.process.poll() is not None
 
     def finish(self) -> None:

@@ -34,7 +34,6 @@ class Gate:
 
     @property
     def reached(self) -> bool:
-        """Whether somebody waits at it."""
         return self._loop is not None
 
     async def passed(self) -> None:

@@ -51,7 +51,6 @@ class Talk:
         await self.writer.drain()
 
     async def until_closed(self) -> None:
-        """Wait for the other side to leave."""
         with suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass

@@ -36,7 +36,6 @@ class Recorder(httpx2.AsyncBaseTransport):
         self.served: list[Served] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Forward one request."""
         self.route(request)
         response = await self._inner.handle_async_request(request)
         target = request.headers.get("mcp-name", request.headers.get("mcp-method", ""))

@@ -63,7 +63,6 @@ class Answer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The one text block of a tool's result."""
         (block,) = self.result["content"]
         assert isinstance(block["text"], str)
         return block["text"]
@@ -141,7 +140,6 @@ class RawConnection:
         self.socket.sendall("\r\n".join(lines).encode("latin-1"))
 
     def answer(self) -> Answer:
-        """Read one response."""
         response = HTTPResponse(self.socket)
         response.begin()
         body = response.read()

@@ -45,7 +45,6 @@ def complete_headers(message: Mapping[str, Any], **more: str) -> dict[str, str]:
 
 
 def send(replica: Served, message: Mapping[str, Any], **headers: str) -> Answer:
-    """Send a request and read its answer to the end."""
     return post_bytes(replica, msgspec.json.encode(message), complete_headers(message, **headers))
 
 
@@ -93,7 +92,6 @@ class Stream:
                 assert line in {"", ":"}
 
     def next(self) -> dict[str, Any]:
-        """Wait for the next message."""
         return next(self._messages)
 
     def rest(self) -> list[dict[str, Any]]:

@@ -43,7 +43,6 @@ class Client:
         self._socket.sendall(f"POST {place.path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
     def read_until(self, wanted: bytes) -> bytes:
-        """Read until something has arrived."""
         read = b""
         while wanted not in read:
             piece = self._socket.recv(65536)

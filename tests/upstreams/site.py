@@ -205,7 +205,6 @@ class User:
     async def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, answers: Answers | None = None, **params: Any
     ) -> Reply:
-        """Call a tool to its end."""
         return await self.complete("tools/call", {"name": tool, "arguments": arguments or {}, **params}, answers)
 
     async def task(self, tool: str, arguments: Mapping[str, Any] | None = None) -> str:
@@ -247,7 +246,6 @@ class User:
         return [entry["uri" if kind == "resources" else "name"] for entry in await self.list(kind)]
 
     async def list(self, kind: str = "tools") -> list[dict[str, Any]]:
-        """Return the entries of a whole list."""
         method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
         entries: list[dict[str, Any]] = []
         params: dict[str, Any] = {}

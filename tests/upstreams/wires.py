@@ -18,9 +18,9 @@ WIRES = (RELEASED, LEGACY, DRAFT)
 class Speaker(Protocol):
     """Calls tools, prompts and resources to their end, each request at the next replica."""
 
-    async def __call__(self, method: str, params: Mapping[str, Any], answers: Answers | None = None) -> dict[str, Any]:
-        """Return the final result of a request."""
-        ...
+    async def __call__(
+        self, method: str, params: Mapping[str, Any], answers: Answers | None = None
+    ) -> dict[str, Any]: ...
 
 
 @asynccontextmanager

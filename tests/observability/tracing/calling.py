@@ -38,7 +38,6 @@ class Calling:
         self._capabilities = {"elicitation": {"form": {}}, "extensions": extensions}
 
     def post(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request, and return the message that answers it."""
         meta = {
             f"{META}/protocolVersion": VERSION,
             f"{META}/clientCapabilities": self._capabilities,

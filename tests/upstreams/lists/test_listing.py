@@ -35,7 +35,6 @@ def answering(made: list[dict[str, Any]]) -> listing.Ask:
 
 
 async def reason_of(made: list[dict[str, Any]]) -> Reason:
-    """Return why a list is refused."""
     with pytest.raises(UpstreamFailure) as refused:
         await read_list("bugs", answering(made), "tools")
     return refused.value.reason

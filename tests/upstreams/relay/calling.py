@@ -109,7 +109,6 @@ class Replica:
         self.relay = UpstreamRelay(definition, client, credentials, self.telemetry, clock=clock, pause=self.pauses)
 
     def serve(self, kind: Kind, raw: Mapping[str, Any]) -> Relayed:
-        """Return the relay of a list entry."""
         entry = clean_entry(kind, self.relay.definition.prefix, dict(raw))
         assert isinstance(entry, Entry), entry
         relay = self.relay.of(entry)
@@ -164,7 +163,6 @@ class Call:
     async def leg(
         self, answers: Mapping[str, Answer] | None = None, *, on: Relayed | None = None, may_shed: bool = False
     ) -> Outcome:
-        """Run one leg with these fresh answers."""
         journal = self.journal
         leg = Leg(
             journal,
@@ -190,13 +188,11 @@ class Call:
         return self.served.whole_result(outcome.value, self.target, self.journal)
 
     async def asked(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> Mapping[str, Question]:
-        """Run a leg, and return its questions."""
         outcome = await self.leg(answers, **options)
         assert isinstance(outcome, InputRequired), outcome
         return outcome.questions
 
     async def error(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> Exception:
-        """Run a leg, and return the error that ended it."""
         outcome = await self.leg(answers, **options)
         assert isinstance(outcome, Failed), outcome
         return outcome.error

@@ -147,7 +147,6 @@ class Leg:
             declared = declared[part]
 
     def ask(self, requests: Mapping[str, Any], state: Any = None, /) -> Result:
-        """Return a result that asks."""
         for request in requests.values():
             if request["method"] == "elicitation/create":
                 self.can("elicitation", *(["url"] if request["params"].get("mode") == "url" else []))

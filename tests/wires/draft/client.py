@@ -131,13 +131,11 @@ class DraftClient:
         self._first_form_ids: set[str] = set()
 
     async def __aenter__(self) -> Self:
-        """Return itself; leaving closes the connections."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
         await self.transport.aclose()
 
     # What went over the wire.
@@ -186,7 +184,6 @@ class DraftClient:
         return reply.result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification."""
         await self._hand_in(
             {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": dict(params)})}
         )
@@ -330,7 +327,6 @@ class DraftClient:
         return acknowledged
 
     async def list_tasks(self, cursor: str | None = None) -> Result:
-        """Return one page of the tasks."""
         return await self.request("tasks/list", {} if cursor is None else {"cursor": cursor})
 
     async def all_tasks(self) -> list[Result]:

@@ -69,7 +69,6 @@ async def wrapped_answers(questions: Mapping[str, Any], answers: Answers) -> dic
 
 
 def is_response(message: Mapping[str, Any]) -> bool:
-    """Whether a message answers a request."""
     return "result" in message or "error" in message
 
 
