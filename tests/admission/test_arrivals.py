@@ -14,6 +14,7 @@ from gateway.admission.arrivals import Arrivals
 from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, InFlight, InFlightVisit
 from gateway.admission.leg_limit import LEAST, AdaptiveLimit, FixedLimit, Limit
 from gateway.errors import Overloaded
+from tests.clocks import Clock
 
 TARGET = 0.05
 GREEDY = b"Bearer greedy"
@@ -23,14 +24,6 @@ FORGED = b"Bearer forged"
 
 def is_verified(credential: bytes) -> bool:
     return credential in {GREEDY, OTHER}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def adaptive(value: int) -> AdaptiveLimit:

@@ -12,21 +12,19 @@ from gateway.admission import inflight
 from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, WINDOW_REQUESTS, WINDOW_SECONDS, InFlight, InFlightVisit
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
 from gateway.errors import Overloaded, TooManyWaiting
+from tests.clocks import Clock
 
 TARGET = 0.05
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+def adaptive(clock: Clock) -> tuple[AdaptiveLimit, InFlight]:
+    limit = AdaptiveLimit(TARGET)
+    return limit, InFlight(limit, TARGET, clock)
 
 
 def arrive(load: InFlight) -> InFlightVisit:
@@ -297,8 +295,7 @@ async def test_legs_that_begin_after_the_drain_are_kept_until_the_notice_is_over
 
 
 async def test_waiting_for_a_place_does_not_make_the_limit_fall(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     first = limit.value
     working = [enter(load) for _ in range(first)]
     lines: list[tuple[InFlightVisit, Awaitable[None]]] = [await line_up(load) for _ in range(first // 2)]
@@ -317,8 +314,7 @@ async def test_waiting_for_a_place_does_not_make_the_limit_fall(clock: Clock) ->
 
 
 async def test_waiting_for_the_event_loop_makes_the_limit_fall(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     pass_window(load, clock, wait=2 * TARGET, requests=100)
     assert load.limit == limit.value == 50
 
@@ -326,8 +322,7 @@ async def test_waiting_for_the_event_loop_makes_the_limit_fall(clock: Clock) -> 
 async def test_one_long_pause_among_quick_turns_does_not_make_the_limit_fall_below_what_is_well_served(
     clock: Clock,
 ) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     for _ in range(20):
         visits = [arrive(load) for _ in range(limit.value)]
         clock.now += 1.0  # the machine did something else
@@ -342,8 +337,7 @@ async def test_one_long_pause_among_quick_turns_does_not_make_the_limit_fall_bel
 
 
 async def test_lining_up_does_not_count_as_a_turn_of_the_event_loop(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     for _ in range(30):
         working = [enter(load) for _ in range(limit.value)]
         waiting = [arrive(load) for _ in range(limit.value // 2)]
@@ -525,8 +519,7 @@ async def served(load: InFlight, caller: str) -> bool:
 
 @pytest.mark.parametrize("value", [4, 13, 40])
 async def test_a_limit_that_has_fallen_leaves_places_in_reserve_to_others(clock: Clock, value: int) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     running = fallen_limit(load, limit, value, of=60)
     greedy = await fill_as(load, "greedy")
     assert not any(line.done() for line in greedy)
@@ -551,8 +544,7 @@ async def test_a_limit_that_has_fallen_leaves_places_in_reserve_to_others(clock:
 
 
 async def test_a_caller_with_its_share_uses_no_place_in_reserve(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     fallen_limit(load, limit, 13, of=60)
     greedy = await fill_as(load, "greedy")
     await let_run()
@@ -562,8 +554,7 @@ async def test_a_caller_with_its_share_uses_no_place_in_reserve(clock: Clock) ->
 
 
 async def test_a_caller_with_its_share_does_not_wait_for_places_in_reserve_that_others_leave(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     limit.value = 60
     for number in range(limit.value):
         assert await served(load, ("waiting", "idle")[number % 2])
@@ -580,8 +571,7 @@ async def test_a_caller_with_its_share_does_not_wait_for_places_in_reserve_that_
 
 
 async def test_a_limit_that_rises_again_counts_the_places_in_reserve(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     running = fallen_limit(load, limit, 4, of=60)
     in_reserve = limit.reserve
     assert [await served(load, f"other{number}") for number in range(in_reserve)] == [True] * in_reserve
@@ -591,8 +581,7 @@ async def test_a_limit_that_rises_again_counts_the_places_in_reserve(clock: Cloc
 
 
 async def test_others_are_served_although_a_caller_has_more_waiting_than_there_is_room_for_now(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     limit.value = 60
     for _ in range(60):
         visit = arrive_as(load, "greedy")
@@ -608,8 +597,7 @@ async def test_others_are_served_although_a_caller_has_more_waiting_than_there_i
 
 
 async def test_one_more_caller_than_there_are_places_in_reserve_may_find_out_whose_its_request_is(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     fallen_limit(load, limit, 4, of=60)
     visits = [load.arrive(b"caller %d" % number) for number in range(10)]
     may_come = limit.reserve + 1
@@ -617,8 +605,7 @@ async def test_one_more_caller_than_there_are_places_in_reserve_may_find_out_who
 
 
 async def test_a_place_in_reserve_that_is_free_again_can_be_used_again(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     fallen_limit(load, limit, 4, of=60)
     for _ in range(3 * limit.reserve):
         visit = arrive_as(load, "other")
@@ -630,8 +617,7 @@ async def test_a_place_in_reserve_that_is_free_again_can_be_used_again(clock: Cl
 
 
 async def test_more_waiting_than_there_is_room_for_now_is_a_fallen_limit_too(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     running = fallen_limit(load, limit, 60, of=60)
     greedy = await fill_as(load, "greedy")
     limit.value = 20
@@ -644,8 +630,7 @@ async def test_more_waiting_than_there_is_room_for_now_is_a_fallen_limit_too(clo
 
 
 async def test_a_limit_that_has_risen_is_used_at_once(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     fallen_limit(load, limit, 60, of=60)
     greedy = await fill_as(load, "greedy")
     limit.value = 200
@@ -669,8 +654,7 @@ async def test_a_fixed_limit_is_never_exceeded(clock: Clock) -> None:
 
 
 async def test_requests_that_only_wait_do_not_hold_a_limit_that_has_fallen(clock: Clock) -> None:
-    limit = AdaptiveLimit(TARGET)
-    load = InFlight(limit, TARGET, clock)
+    limit, load = adaptive(clock)
     fallen_limit(load, limit, 13, of=60)
     assert await served(load, "other")
     clock.now += LONGEST_WINDOW_SECONDS

@@ -11,19 +11,12 @@ from hypothesis import strategies as st
 from gateway.admission.rate_limiter import RateLimiter
 from gateway.errors import RateLimited
 from gateway.settings.rates import Rate
-
-
-class Clock:
-    def __init__(self, now: float = 1_000_000.3) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clocks import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000.3)
 
 
 def admitted(limiter: RateLimiter, caller: Hashable = "alice") -> bool:

@@ -15,47 +15,24 @@ def metadata(**environ: str) -> ResourceMetadata | None:
 
 @pytest.mark.setting("public_url")
 @pytest.mark.parametrize(
-    ("public_url", "resource", "url"),
+    ("public_url", "origin", "path"),
     [
-        (
-            "https://mcp.example.com",
-            "https://mcp.example.com/mcp",
-            "https://mcp.example.com/.well-known/oauth-protected-resource/mcp",
-        ),
-        (
-            "https://mcp.example.com/",
-            "https://mcp.example.com/mcp",
-            "https://mcp.example.com/.well-known/oauth-protected-resource/mcp",
-        ),
-        (
-            "https://mcp.example.com:8443/mcp",
-            "https://mcp.example.com:8443/mcp",
-            "https://mcp.example.com:8443/.well-known/oauth-protected-resource/mcp",
-        ),
-        (
-            "https://example.com/tools",
-            "https://example.com/tools/mcp",
-            "https://example.com/.well-known/oauth-protected-resource/tools/mcp",
-        ),
-        (
-            "HTTPS://MCP.Example.com:443/Tools",
-            "https://mcp.example.com/Tools/mcp",
-            "https://mcp.example.com/.well-known/oauth-protected-resource/Tools/mcp",
-        ),
-        (
-            "http://[::1]:8080/mcp/",
-            "http://[::1]:8080/mcp",
-            "http://[::1]:8080/.well-known/oauth-protected-resource/mcp",
-        ),
+        ("https://mcp.example.com", "https://mcp.example.com", "/mcp"),
+        ("https://mcp.example.com/", "https://mcp.example.com", "/mcp"),
+        ("https://mcp.example.com:8443/mcp", "https://mcp.example.com:8443", "/mcp"),
+        ("https://example.com/tools", "https://example.com", "/tools/mcp"),
+        ("HTTPS://MCP.Example.com:443/Tools", "https://mcp.example.com", "/Tools/mcp"),
+        ("http://[::1]:8080/mcp/", "http://[::1]:8080", "/mcp"),
     ],
 )
 def test_the_resource_is_the_endpoint_and_its_metadata_is_found_under_its_path(
-    public_url: str, resource: str, url: str
+    public_url: str, origin: str, path: str
 ) -> None:
+    url = f"{origin}/.well-known/oauth-protected-resource{path}"
     told = metadata(GATEWAY_PUBLIC_URL=public_url)
     assert told is not None
-    assert (told.resource, told.url) == (resource, url)
-    assert told.document([])["resource"] == resource
+    assert (told.resource, told.url) == (origin + path, url)
+    assert told.document([])["resource"] == origin + path
     assert {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"} <= told.paths
     assert url.endswith(tuple(told.paths - {"/.well-known/oauth-protected-resource"}))
 

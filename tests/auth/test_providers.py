@@ -17,21 +17,12 @@ from gateway.errors import ConfigurationError, HttpRefusal, Overloaded
 from gateway.observability.metrics import Telemetry
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.settings.model import Settings
+from tests.clocks import Clock
 from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey, key_set
 
 OLD = SigningKey("old", "ES256")
 NEW = SigningKey("new", "EdDSA")
 FOREVER = 3600.0
-
-
-class Clock:
-    """A monotonic clock that moves only when it is set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

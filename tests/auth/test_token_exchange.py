@@ -22,21 +22,13 @@ from gateway.engine.exchanged_token import ExchangedToken
 from gateway.errors import AuthoringError, TokenExchangeError
 from gateway.protocol.caller import TokenWanted
 from gateway.sealing.principal import Principal
+from tests.clocks import Clock
 from tests.identity import Request
 from tests.token_endpoint import AUTHORIZATION, CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 
 ADA, BOB = Principal("https://id.test", "ada", "app"), Principal("https://id.test", "bob", "app")
 TOKEN = "header.claims-of-ada.signature"
 ORDERS = TokenWanted("orders")
-
-
-class Clock:
-    """A clock that moves only when it is set."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

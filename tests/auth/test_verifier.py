@@ -27,25 +27,16 @@ from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
 from gateway.sealing.principal import Principal
 from gateway.settings.model import Settings
+from tests.clocks import Clock
 
 SECRET = "0123456789abcdef0123456789abcdef"
 AUDIENCE = "here"
 NOW = 1_800_000_000.0
 
 
-class Clock:
-    """A clock that moves only when it is set."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW)
 
 
 def verifier(clock: Callable[[], float] = lambda: NOW, **options: Any) -> TokenVerifier:

@@ -382,6 +382,15 @@ def test_a_type_is_no_schema(options: Any, message: str) -> None:
 # What the context is called with
 
 
+def mistake_of(served: Any, **options: Any) -> str:
+    """Return the error of a call, which warns of nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(AuthoringError) as caught:
+            run(served, **options)
+    return str(caught.value)
+
+
 @tool
 async def steps_a_call(ctx: Context) -> Any:
     return await ctx.step("mk", cast("Any", fetch(1)))
@@ -413,11 +422,7 @@ async def asks_without_a_key(ctx: Context) -> Any:
     ids=lambda given: getattr(given, "name", ""),
 )
 def test_a_wrong_call_of_the_context_says_how_to_call_it(served: Any, message: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(AuthoringError) as caught:
-            run(served)
-    assert message in str(caught.value)
+    assert message in mistake_of(served)
 
 
 @pytest.mark.parametrize(
@@ -514,11 +519,7 @@ def plain_function() -> Any:
     ids=lambda given: getattr(given, "name", ""),
 )
 def test_a_forgotten_await_is_an_error_that_names_the_call(served: Any, message: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(AuthoringError) as caught:
-            run(served)
-    assert message in str(caught.value)
+    assert message in mistake_of(served)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
@@ -582,11 +583,8 @@ async def dropped_in_a_helper(ctx: Context) -> str:
     ids=lambda given: getattr(given, "name", ""),
 )
 def test_a_call_of_the_context_without_await_is_an_error_never_a_result(served: Any, call: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(AuthoringError) as caught:
-            run(served, answers={"name": "Ada"} if "question" in served.name else {})
-    assert str(caught.value).endswith(f"{served} never awaited {call}; write `await` before the call")
+    told = mistake_of(served, answers={"name": "Ada"} if "question" in served.name else {})
+    assert told.endswith(f"{served} never awaited {call}; write `await` before the call")
 
 
 @tool

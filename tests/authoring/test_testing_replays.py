@@ -59,6 +59,22 @@ def effect(name: str, value: T) -> T:
     return value
 
 
+def plays(*moves: str | tuple[str, type[BaseModel]]) -> Callable[[Context], Any]:
+    """Return a release that runs these steps, by their keys, and asks these questions."""
+
+    async def release(ctx: Context) -> None:
+        for move in moves:
+            if isinstance(move, str):
+                await ctx.step(move, effect, move, 5)
+            else:
+                await ctx.elicit(move[0], "?", move[1])
+
+    return release
+
+
+SIZE, COLOUR = ("size", Size), ("colour", Colour)
+
+
 async def first_release(ctx: Context) -> str:
     price = await ctx.step("price", effect, "price", 5)
     size = await ctx.elicit("size", "Which size?", Size)
@@ -161,11 +177,17 @@ def test_a_recording_needs_a_leg_and_a_readable_journal(recording: Recording) ->
             Recording.from_json(broken)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"[]"])
-def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        *((content, "this is not a recording") for content in (b"\xff\xfe", b"[]")),
+        *((content, ".*record the call again") for content in (b"{}", b"no JSON", b'{"format": 99}')),
+    ],
+)
+def test_a_file_that_is_not_a_recording_is_named(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "order.json"
     path.write_bytes(content)
-    with pytest.raises(RunError, match=r"order\.json: this is not a recording"):
+    with pytest.raises(RunError, match=f"{re.escape(str(path))}: {words}"):
         Recording.load(path)
 
 
@@ -207,10 +229,7 @@ def test_a_question_with_another_form_would_be_asked_again(recording: Recording)
         size: int
         unit: str
 
-    async def release(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.elicit("size", "?", Other)
-
+    release = plays("price", ("size", Other))
     assert differences(recording, release) == [("question changed", "size", 1)]
     assert (
         "- leg 1: question 'size' has another form (new: unit), and would be asked again. Keep the form, "
@@ -223,13 +242,8 @@ def test_a_new_question_and_a_question_that_is_gone_are_found(recording: Recordi
         await ctx.step("price", lambda: 5)
         await ctx.ask(size=Elicit("?", Size), why=Elicit("?", Colour))
 
-    async def gone(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.elicit("size", "?", Size)
-        await ctx.step("charge", lambda: "paid")
-
     assert differences(recording, new) == [("question new", "why", 1)]
-    assert differences(recording, gone) == [("question gone", "colour", 2)]
+    assert differences(recording, plays("price", SIZE, "charge")) == [("question gone", "colour", 2)]
 
 
 def test_an_answer_that_a_new_validator_refuses_is_found_with_its_reason(recording: Recording) -> None:
@@ -243,10 +257,7 @@ def test_an_answer_that_a_new_validator_refuses_is_found_with_its_reason(recordi
                 raise ValueError("must be odd")
             return size
 
-    async def release(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.elicit("size", "?", Size)
-
+    release = plays("price", ("size", Size))
     assert differences(recording, release) == [("answer no longer fits", "size", 2), ("question gone", "colour", 2)][:1]
     assert "the recorded answer to 'size' does not fit any more (size: Value error, must be odd)" in message(
         recording, release
@@ -283,16 +294,7 @@ def test_a_refused_answer_of_the_recording_is_no_difference() -> None:
 
 
 def test_a_new_step_and_a_renamed_one_would_run(recording: Recording) -> None:
-    async def new(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.elicit("size", "?", Size)
-        await ctx.step("charge", lambda: 5)
-        await ctx.step("ship", ran.append, "ship")
-
-    async def renamed(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.elicit("size", "?", Size)
-        await ctx.step("pay", ran.append, "pay")
+    renamed = plays("price", SIZE, "pay")
 
     async def as_coroutine(ctx: Context) -> Any:
         async def pay() -> None:
@@ -300,32 +302,17 @@ def test_a_new_step_and_a_renamed_one_would_run(recording: Recording) -> None:
 
         await ctx.step("pay", pay)
 
-    assert differences(recording, new) == [("step new", "ship", 2)]
+    assert differences(recording, plays("price", SIZE, "charge", "ship")) == [("step new", "ship", 2)]
     assert differences(recording, renamed) == [("step renamed", "pay", 2)]
     assert "step 'charge' is now 'pay', and would run again. Keep the key 'charge'." in message(recording, renamed)
     assert differences(recording, as_coroutine) == [("step renamed", "pay", 1)]
 
 
 def test_a_step_that_is_gone_and_another_order_are_found(recording: Recording) -> None:
-    async def gone(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.elicit("size", "?", Size)
-        await ctx.elicit("colour", "?", Colour)
-
-    async def earlier(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.step("charge", ran.append, "charge")
-        await ctx.elicit("size", "?", Size)
-        await ctx.elicit("colour", "?", Colour)
-
-    async def question_first(ctx: Context) -> Any:
-        await ctx.elicit("size", "?", Size)
-        await ctx.step("price", lambda: 5)
-        await ctx.step("charge", lambda: 5)
-        await ctx.elicit("colour", "?", Colour)
-
-    assert differences(recording, gone) == [("step gone", "charge", 2)]
+    assert differences(recording, plays("price", SIZE, COLOUR)) == [("step gone", "charge", 2)]
+    earlier = plays("price", "charge", SIZE, COLOUR)
     assert differences(recording, earlier) == [("order changed", "charge", 1), ("order changed", None, 2)]
+    question_first = plays(SIZE, "price", "charge", COLOUR)
     assert differences(recording, question_first) == [("step gone", "price", 1), ("order changed", None, 2)]
 
 
@@ -348,13 +335,7 @@ def test_parallel_steps_of_the_same_code_are_no_difference() -> None:
 
 
 def test_questions_in_another_order_are_found(recording: Recording) -> None:
-    async def release(ctx: Context) -> Any:
-        await ctx.step("price", lambda: 5)
-        await ctx.elicit("colour", "?", Colour)
-        await ctx.step("charge", lambda: 5)
-        await ctx.elicit("size", "?", Size)
-
-    assert ("order changed", "colour", 1) in differences(recording, release)
+    assert ("order changed", "colour", 1) in differences(recording, plays("price", COLOUR, "charge", SIZE))
 
 
 def test_a_step_that_raised_in_the_recording_ends_the_check_of_its_leg() -> None:
@@ -561,11 +542,3 @@ def test_exchanged_tokens_may_be_given_and_are_not_recorded() -> None:
 def test_a_difference_reads_as_a_line() -> None:
     assert str(Difference("step new", "ship", 2, "step 'ship' is new.")) == "leg 2: step 'ship' is new."
     assert str(Difference("tool renamed", None, 0, "x")) == "x"
-
-
-@pytest.mark.parametrize("text", ["{}", "no JSON", '{"format": 99}'])
-def test_a_file_that_is_not_a_recording_is_named(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "buy.json"
-    file.write_text(text)
-    with pytest.raises(RunError, match=rf"{re.escape(str(file))}: .*record the call again"):
-        Recording.load(file)

@@ -70,7 +70,6 @@ class Dev:
 
     @property
     def url(self) -> str:
-        """The MCP endpoint."""
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def read_until(self, pattern: str) -> re.Match[str]:
@@ -106,7 +105,6 @@ class Dev:
             connection.close()
 
     def end(self) -> int:
-        """Wait for its end, and return the exit code."""
         code = self.process.wait(timeout=STOP_SECONDS)
         self.said += self.output
         return code

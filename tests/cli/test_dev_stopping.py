@@ -49,11 +49,7 @@ class Dev:
     """A running `gateway dev` whose output may be lost.
 
     Args:
-        folder: where it works.
-        options: for `gateway dev`.
-        tools: the module whose tools it serves.
         started_by: Python code that ends in executing its arguments.
-        streams: for the process.
     """
 
     def __init__(self, folder: Path, *options: str, tools: str, started_by: str, **streams: Any) -> None:

@@ -44,10 +44,8 @@ STOP_SECONDS: Final = 15.0
 SUITE_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 0.05
 
-CORE: Final = {
-    "server-stateless": 30,
+SHARED: Final = {
     "completion-complete": 2,
-    "tools-list": 4,
     "tools-call-simple-text": 2,
     "tools-call-image": 2,
     "tools-call-audio": 2,
@@ -61,13 +59,19 @@ CORE: Final = {
     "resources-read-text": 2,
     "resources-read-binary": 2,
     "resources-templates-read": 2,
-    "sep-2164-resource-not-found": 4,
     "prompts-list": 2,
     "prompts-get-simple": 2,
     "prompts-get-with-args": 2,
     "prompts-get-embedded-resource": 2,
     "prompts-get-with-image": 2,
     "dns-rebinding-protection": 2,
+}
+
+CORE: Final = {
+    **SHARED,
+    "server-stateless": 30,
+    "tools-list": 4,
+    "sep-2164-resource-not-found": 4,
     "caching": 8,
     "http-header-validation": 14,
     "http-custom-header-server-validation": 10,
@@ -104,39 +108,20 @@ TASKS: Final = {
 """The same for the tasks extension, which is not on the version's timeline: the suite runs these by name only."""
 
 SESSIONS: Final = {
+    **SHARED,
     "server-initialize": 3,
     "server-session-lifecycle": 3,
     "logging-set-level": 2,
     "ping": 2,
-    "completion-complete": 2,
     "tools-list": 3,
-    "tools-call-simple-text": 2,
-    "tools-call-image": 2,
-    "tools-call-audio": 2,
-    "tools-call-embedded-resource": 2,
-    "tools-call-mixed-content": 2,
     "tools-call-with-logging": 2,
-    "tools-call-error": 2,
-    "tools-call-with-progress": 2,
     "tools-call-sampling": 2,
     "tools-call-elicitation": 2,
-    "json-schema-2020-12": 8,
     "elicitation-sep1034-defaults": 6,
     "server-sse-polling": 2,
-    "server-sse-multiple-streams": 1,
     "elicitation-sep1330-enums": 6,
-    "resources-list": 2,
-    "resources-read-text": 2,
-    "resources-read-binary": 2,
-    "resources-templates-read": 2,
     "resources-subscribe": 2,
     "resources-unsubscribe": 2,
-    "prompts-list": 2,
-    "prompts-get-simple": 2,
-    "prompts-get-with-args": 2,
-    "prompts-get-embedded-resource": 2,
-    "prompts-get-with-image": 2,
-    "dns-rebinding-protection": 2,
 }
 """The same for the wire with a handshake."""
 
@@ -182,11 +167,7 @@ class Leg:
     """Scenarios, and the gateway that they run against.
 
     Attributes:
-        name: the folder of its results.
         scenarios: their names; None stands for all of the version.
-        replicas: how many replicas answer.
-        workers: how many workers run tasks.
-        tools: the modules that are served.
         version: the wire that the suite speaks.
         is_upstream: whether a further server with the fixtures runs, which the replicas serve as an upstream under its
             own names. Without replicas, the suite calls it directly.
@@ -206,9 +187,7 @@ class Verdict:
     """The result of a scenario.
 
     Attributes:
-        scenario: its name.
         leg: what it ran against.
-        passed: checks that passed.
         problems: what is wrong, a line each.
         excused: why checks need not pass that did not, once each.
     """
@@ -221,7 +200,6 @@ class Verdict:
 
     @property
     def counts(self) -> Counter[str]:
-        """The problems by kind."""
         return Counter(problem.split(" ", 1)[0] for problem in self.problems)
 
 

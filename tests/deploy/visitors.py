@@ -54,8 +54,6 @@ class Visitors:
     """Sends requests from separate threads until the context ends; their failures are raised here.
 
     Args:
-        cluster: the cluster that they call.
-        token: a bearer token that is accepted.
         busy: the name of the replica that a crowd calls, with more than it may accept.
     """
 
@@ -70,7 +68,6 @@ class Visitors:
         self._running: list[Future[None]] = []
 
     def __enter__(self) -> Self:
-        """Begin."""
         first = Session(self._cluster, self._token)
         self._begin(self._misbehave, self._over)
         self._begin(self._come_in_a_crowd, self._crowd_over)
@@ -86,7 +83,6 @@ class Visitors:
             running.result()
 
     def disperse(self) -> None:
-        """Stop the crowd."""
         self._crowd_over.set()
 
     def end_first_session(self) -> None:

@@ -92,20 +92,11 @@ def variables() -> dict[str, dict[str, Any]]:
 
 
 def rules() -> list[dict[str, Any]]:
-    """Return the rules of all alerts."""
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 
 class Prometheus(LoggedProcess):
-    """The system's Prometheus with the shipped configuration, but other targets and shorter intervals.
-
-    Args:
-        directory: where its configuration, its data and its log go.
-        cluster: what it scrapes, as it is now.
-
-    Raises:
-        ClusterError: the system has no Prometheus.
-    """
+    """The system's Prometheus with the shipped configuration, but other targets and shorter intervals."""
 
     def __init__(self, directory: Path, cluster: Cluster) -> None:
         super().__init__("prometheus", {}, directory / "prometheus.log")
@@ -130,7 +121,6 @@ class Prometheus(LoggedProcess):
         ]
 
     def wait_ready(self) -> None:
-        """Wait until it answers queries."""
         self._wait_started(self._is_ready)
 
     def _is_ready(self) -> bool:
@@ -164,7 +154,6 @@ class Prometheus(LoggedProcess):
         return states
 
     def rules(self) -> Iterator[dict[str, Any]]:
-        """Yield each loaded rule."""
         for group in self.get("rules")["groups"]:
             yield from group["rules"]
 

@@ -27,11 +27,8 @@ class Block:
     """A fenced block.
 
     Attributes:
-        document: the page, from the top of the repository.
         section: the heading of level two above it.
         line: of the fence, from 1.
-        language: the language that the fence names.
-        text: the content.
     """
 
     document: str
@@ -54,7 +51,6 @@ class Block:
 
 @functools.cache
 def text_of(page: str) -> str:
-    """Return the text of a page."""
     return (TOP / page).read_text()
 
 

@@ -37,13 +37,7 @@ exec {shlex.quote(sys.executable)} -m gateway "$command" "$@"
 
 @dataclass(frozen=True)
 class Server:
-    """A running `gateway dev`.
-
-    Attributes:
-        origin: where it serves.
-        token: the token that it requires; "" if it serves everyone.
-        directory: where the commands of the page run, with `.venv/bin/gateway` in it.
-    """
+    """A running `gateway dev`. Its token is "" if it serves everyone."""
 
     origin: str
     token: str

@@ -26,7 +26,6 @@ class Runbook(NamedTuple):
 
 
 def runbooks() -> list[Runbook]:
-    """Read the page."""
     sections = re.findall(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", text_of(PAGE), re.MULTILINE | re.DOTALL)
     return [_runbook(heading, text) for heading, text in sections]
 

@@ -25,6 +25,14 @@ def nodes_of(path: Path) -> list[ast.AST]:
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
+@functools.cache
+def names_in(file: str) -> frozenset[str]:
+    """Return the names of the tests in a file."""
+    tree = ast.parse((TOP / file).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, kinds) and node.name.startswith("test_"))
+
+
 def strings_of(path: Path) -> list[str]:
     """Return every string of a module; of a formatted one, the parts between its values."""
     return [node.value for node in nodes_of(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

@@ -28,8 +28,6 @@ class Program:
     """A running command. Its output goes to a file, so that it never waits for a reader.
 
     Attributes:
-        process: what runs.
-        log: the file of its output.
         typed: the lines that were typed, each with its place in the output.
     """
 
@@ -51,7 +49,6 @@ class Program:
         assert not self.ended, self.output()
 
     def type(self, line: str) -> None:
-        """Answer the prompt."""
         self.wait_for_prompt()
         self.typed.append((len(self.log.read_text()), f"{line}\n"))
         assert self.process.stdin
@@ -60,7 +57,6 @@ class Program:
 
     @property
     def ended(self) -> bool:
-        """Whether it runs no longer."""
         return self.process.poll() is not None
 
     def finish(self) -> None:
@@ -85,12 +81,7 @@ class Program:
 
 
 class Terminal:
-    """Runs commands, one after another.
-
-    Args:
-        folder: where the first one runs.
-        environ: the environment of the first one.
-    """
+    """Runs commands, one after another."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.folder = folder
@@ -98,7 +89,6 @@ class Terminal:
         self._memory = Path(tempfile.mkdtemp(dir=folder))
 
     def start(self, command: str) -> Program:
-        """Start a command."""
         log = Path(tempfile.mkstemp(dir=self._memory)[1])
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import os
 import re
 import shlex
@@ -28,6 +26,7 @@ import yaml
 
 from loadtest.cluster import clean_environment
 from tests.docs.markdown import PAGES, TOP, Block, blocks_of, prose_of
+from tests.docs.sources import names_in
 from tests.storage.servers import Server
 
 pytestmark = pytest.mark.slow
@@ -140,12 +139,6 @@ if arguments[:1] == ["dev"]:
 from gateway.cli.main import main
 sys.exit(main(arguments))
 """
-
-
-@functools.cache
-def names_in(file: str) -> frozenset[str]:
-    tree = ast.parse((TOP / file).read_text())
-    return frozenset(node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def commands_of(block: Block) -> list[str]:

@@ -35,13 +35,7 @@ SECONDS: Final = 30.0
 
 
 class Running(NamedTuple):
-    """An application that is served.
-
-    Attributes:
-        origin: where.
-        url: of the MCP endpoint.
-        process: that serves it.
-    """
+    """An application that is served, with the URL of its MCP endpoint."""
 
     origin: str
     url: str

@@ -1,4 +1,4 @@
-"""The scenarios, options, files, settings and metrics that `docs/run/loadtest.md` names exist."""
+"""The scenarios, options and files that `docs/run/loadtest.md` names exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings.model import known_variables
 from loadtest import rawdata
 from loadtest.__main__ import main
 from loadtest.scenarios import SCENARIOS
@@ -48,11 +47,3 @@ def test_every_class_of_users_and_every_tag_is_listed() -> None:
 def test_every_file_of_a_run_is_listed() -> None:
     files = {rawdata.RUN, rawdata.LEGS, rawdata.CALLS, rawdata.EVENTS, rawdata.METRICS}
     assert set(re.findall(r"^\| `(\w+\.jsonl?)`", TEXT, re.MULTILINE)) == files
-
-
-def test_every_setting_and_every_metric_that_is_named_exists() -> None:
-    assert set(re.findall(r"GATEWAY_[A-Z_]+", TEXT)) <= set(known_variables())
-    source = "".join(path.read_text() for name in ("gateway", "workers") for path in (TOP / name).rglob("*.py"))
-    metrics = set(re.findall(r"\b(gateway_\w+?)(?:_total)?\b[`{]", TEXT))
-    assert len(metrics) > 5
-    assert [name for name in metrics if name not in source] == []

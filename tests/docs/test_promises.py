@@ -10,10 +10,15 @@ import re
 import pytest
 
 from tests.docs.markdown import text_of
-from tests.docs.test_security import names_in
+from tests.docs.sources import names_in
 
 LISTED = ["docs/run/failures.md", "docs/run/upgrading.md"]
 PAGES = [*LISTED, "docs/understand/security.md"]
+NAMED = [
+    (page, *named)
+    for page in ("docs/understand/security.md", "docs/understand/seeds.md")
+    for named in sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text_of(page))))
+]
 LAST = "\n## Promises and their tests\n"
 
 PROMISING = re.compile(r"\b(never|once|twice|at most)\b", re.IGNORECASE)
@@ -59,6 +64,11 @@ def listed_in(page: str) -> dict[str, list[tuple[str, str]]]:
     """Return what the last section of a page quotes, and the tests that it names for each."""
     items = re.findall(r"^- .*(?:\n  .*)*", text_of(page).partition(LAST)[2], re.MULTILINE)
     return {" ".join(TESTS.sub("", item).removeprefix("- ").split()): TESTS.findall(item) for item in items}
+
+
+@pytest.mark.parametrize(("page", "file", "test"), NAMED)
+def test_a_test_that_is_named_exists(page: str, file: str, test: str) -> None:
+    assert test in names_in(file)
 
 
 @pytest.mark.parametrize("page", PAGES)

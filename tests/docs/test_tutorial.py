@@ -100,13 +100,9 @@ class Reader:
     """Follows the page as a person would.
 
     Attributes:
-        desk: where commands run.
         server: what runs in the first terminal.
-        served: the files that it serves.
-        origin: where it serves.
         seen: how much of its output there was before the last command.
         waiting: a command that waits for a line.
-        output: what the last bash block printed.
     """
 
     desk: Terminal

@@ -63,14 +63,7 @@ class Reports:
 
 @dataclass
 class Serving:
-    """A running server.
-
-    Attributes:
-        server: as it is.
-        port: where it listens.
-        reports: what it has reported.
-        loop: its event loop.
-    """
+    """A running server, with its event loop and what it has reported."""
 
     server: DrainingServer
     port: int
@@ -80,7 +73,6 @@ class Serving:
 
     @property
     def connections(self) -> list[Any]:
-        """Those that are open."""
         return list(self.server.server_state.connections)
 
     def stop(self) -> None:
@@ -155,7 +147,6 @@ def read_all(client: socket.socket) -> bytes:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline

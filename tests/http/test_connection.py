@@ -165,6 +165,11 @@ class Server:
         await send({"type": "http.response.body", "body": b""})
         self.served.append((scope, body))
 
+    async def let_go(self) -> None:
+        assert self.hold is not None
+        self.hold.set()
+        await settle()
+
     def refused(self, reason: RefusalReason) -> float:
         value = self.telemetry.registry.get_sample_value("gateway_requests_refused_total", {"reason": reason.value})
         assert value is not None
@@ -245,8 +250,7 @@ async def test_a_request_that_comes_in_one_piece_is_never_late_and_one_in_line_i
     server.hold = asyncio.Event()
     await feed(server, HELLO + HELLO)
     assert len(server.heads) == 1
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert len(server.heads) == 2
     assert server.late == []
 
@@ -485,8 +489,7 @@ async def test_a_few_requests_may_wait_for_the_one_before_them(server: Server) -
     server.hold = asyncio.Event()
     _, transport = await feed(server, HELLO * (MAX_PIPELINED + 1))
     assert len(server.begun) == 1
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert transport.statuses == [200] * (MAX_PIPELINED + 1)
 
 
@@ -496,8 +499,7 @@ async def test_of_a_crowd_of_requests_on_one_connection_those_that_were_accepted
     assert transport.written == b"", "this would be taken for the answer to the first"
     assert len(connection._pipeline) <= MAX_PIPELINED
     await feed_more(connection, transport, HELLO, b"more that nobody reads")
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert transport.statuses == [200] * (MAX_PIPELINED + 1) + [400]
     assert transport.closed
     assert len(server.served) == MAX_PIPELINED + 1
@@ -524,8 +526,7 @@ async def test_what_was_accepted_before_junk_is_answered_and_then_the_junk_is_re
     server.hold = asyncio.Event()
     connection, transport = await feed(server, *([HELLO * before, junk] if cut else [HELLO * before + junk]))
     assert (transport.closed, transport.written) == (False, b""), "a refusal does not get into an answer under way"
-    server.hold.set()
-    await settle()
+    await server.let_go()
     await settle()
     assert transport.statuses[:-1] == [200] * before
     assert transport.statuses[-1] >= 400
@@ -545,20 +546,13 @@ async def test_a_connection_that_waits_to_refuse_something_is_let_go_with_its_cl
     server.hold = asyncio.Event()
     connection, _ = await feed(server, HELLO * 2 + b"nonsense\r\n\r\n")
     connection.connection_lost(None)
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert len(server.begun) == 1
 
 
 @dataclass
 class InOnePiece(Server):
-    """A server that reads and answers each request in one piece, if it can.
-
-    Attributes:
-        headers: of each answer.
-        bodies: what was there of each request when it began.
-        told: whether each answer was sent in one piece.
-    """
+    """A server that reads and answers each request in one piece, if it can; `told` says whether it could."""
 
     headers: RawHeaders = field(default_factory=list)
     bodies: list[bytes | None] = field(default_factory=list)
@@ -602,9 +596,7 @@ async def test_an_answer_without_a_body_or_to_a_slow_or_lost_reader_is_not_sent_
     slow[0].pause_writing()
     lost = await feed(server, HELLO)
     lost[0].connection_lost(None)
-    assert server.hold is not None
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert server.told == [False] * 3
     assert head[1].statuses == [200]
     assert not head[1].written.endswith(b"ok")
@@ -636,13 +628,7 @@ async def test_a_long_header_of_an_answer_is_told_and_takes_no_memory_afterwards
 
 @dataclass
 class Telling(Server):
-    """A server that gives the same answer to every request, with ASGI events.
-
-    Attributes:
-        status: of the answer.
-        headers: of the answer.
-        parts: of its body.
-    """
+    """A server that gives the same answer to every request, with ASGI events."""
 
     status: int = 200
     headers: list[Any] = field(default_factory=list)
@@ -921,8 +907,7 @@ async def test_a_request_that_is_being_answered_takes_as_long_as_it_takes(server
     connection, transport = await feed(server, HELLO)
     wait(connection, 1000)
     assert not transport.is_closing()
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert (transport.statuses, transport.closed) == ([200], False)
 
 
@@ -937,8 +922,7 @@ async def test_a_client_that_reads_nothing_of_an_answer_is_cut_off(server: Serve
     assert (cut_early, transport.closed) == (False, True)
     assert server.refused(RefusalReason.SLOW_READER) == 1
     connection.connection_lost(None)
-    server.hold.set()
-    await settle()
+    await server.let_go()
 
 
 async def test_when_too_much_waits_for_slow_readers_the_longest_waits_are_cut_off() -> None:
@@ -992,8 +976,7 @@ async def test_requests_in_line_are_let_go_with_their_connection(server: Server)
     connection, _ = await feed(server, HELLO * 3)
     connection.connection_lost(None)
     assert len(connection._pipeline) == 0
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert len(server.begun) == 1
 
 
@@ -1040,8 +1023,7 @@ async def test_the_server_waits_for_a_slow_reader(server: Server) -> None:
     wait(connection, 100)
     assert not transport.closed
     assert server.refused(RefusalReason.SLOW_READER) == 0
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert transport.statuses == [200]
 
 
@@ -1071,8 +1053,7 @@ async def test_a_head_that_began_before_the_last_answer_has_its_time_too(server:
     server.hold = asyncio.Event()
     connection, transport = await feed(server, HELLO, HEAD)
     wait(connection, 1000)
-    server.hold.set()
-    await settle()
+    await server.let_go()
     wait(connection, 10)
     assert not transport.is_closing()
     wait(connection, 1)
@@ -1105,9 +1086,7 @@ async def test_time_in_which_nothing_is_read_is_not_the_clients() -> None:
     assert transport.paused
     wait(connection, 1000)
     assert not transport.is_closing()
-    assert server.hold is not None
-    server.hold.set()
-    await settle()
+    await server.let_go()
     assert (transport.statuses, transport.paused) == ([200], False)
     wait(connection, 21)
     assert transport.is_closing()

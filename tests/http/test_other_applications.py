@@ -34,7 +34,6 @@ class Gate:
 
     @property
     def reached(self) -> bool:
-        """Whether somebody waits at it."""
         return self._loop is not None
 
     async def passed(self) -> None:
@@ -93,7 +92,6 @@ def bare(gate: Gate) -> AsgiApp:
 
 
 def fastapi(gate: Gate) -> AsgiApp:
-    """An application of FastAPI."""
     app = FastAPI()
 
     @app.post("/echo")

@@ -19,8 +19,6 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @dataclass
 class Received:
-    """A request as it arrived."""
-
     line: str
     headers: list[tuple[str, str]]
     body: bytes
@@ -39,7 +37,6 @@ class Talk:
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def request(self) -> Received:
-        """Return the next request."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         line, *fields = head[:-4].split("\r\n")
         headers = [(name, value.strip()) for name, _, value in (text.partition(":") for text in fields)]
@@ -54,7 +51,6 @@ class Talk:
         await self.writer.drain()
 
     async def until_closed(self) -> None:
-        """Wait for the other side to leave."""
         with suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass
@@ -66,12 +62,16 @@ Script: TypeAlias = Callable[[Talk], Awaitable[None]]
 
 @dataclass
 class Peer:
-    """A running server."""
-
     port: int = 0
     requests: list[Received] = field(default_factory=list)
     talks: list[Talk] = field(default_factory=list)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    clients: list[HttpClient] = field(default_factory=list)
+
+    def closing(self, client: HttpClient) -> HttpClient:
+        """Close a client before the server."""
+        self.clients.append(client)
+        return client
 
     def url(self, scheme: str = "http", host: str = "127.0.0.1", path: str = "/mcp") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
@@ -101,6 +101,8 @@ async def serving(script: Script, *, host: str = "127.0.0.1", tls: ssl.SSLContex
     try:
         yield peer
     finally:
+        for client in peer.clients:
+            await client.aclose()
         server.close()
         left = list(peer.tasks)
         for task in left:
@@ -144,7 +146,6 @@ def then_silence(*pieces: bytes) -> Script:
 
 
 def soon(seconds: float = SECONDS) -> float:
-    """Return a deadline."""
     return asyncio.get_running_loop().time() + seconds
 
 

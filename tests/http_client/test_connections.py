@@ -109,22 +109,20 @@ async def test_an_address_that_cannot_be_reached_is_followed_by_the_next() -> No
         return ["127.0.0.2", "127.0.0.1"]
 
     async with serving(always(OK)) as peer:
-        client = HttpClient(peer.url(host="upstream.example"), resolve=resolve)
+        client = peer.closing(HttpClient(peer.url(host="upstream.example"), resolve=resolve))
         assert await ask(client) == b"ok"
         assert peer.requests[0].values("host") == [f"upstream.example:{peer.port}"]
-        await client.aclose()
 
 
 async def test_more_requests_than_connections_wait_for_their_turn() -> None:
     release = asyncio.Event()
     async with serving(held(release)) as peer:
-        client = HttpClient(peer.url(), max_connections=3)
+        client = peer.closing(HttpClient(peer.url(), max_connections=3))
         calls = [asyncio.create_task(ask(client)) for _ in range(10)]
         await until(lambda: len(peer.requests) == 3)
         release.set()
         assert await asyncio.gather(*calls) == [b"ok"] * 10
         assert len(peer.talks) == 3
-        await client.aclose()
 
 
 async def test_a_request_that_waited_for_a_connection_in_vain_is_not_sent() -> None:
@@ -142,7 +140,7 @@ async def test_a_request_that_waited_for_a_connection_in_vain_is_not_sent() -> N
 async def test_a_cancelled_wait_costs_no_connection(ends_well: bool) -> None:
     release = asyncio.Event()
     async with serving(held(release)) as peer:
-        client = HttpClient(peer.url(), max_connections=1)
+        client = peer.closing(HttpClient(peer.url(), max_connections=1))
         first = asyncio.create_task(ask(client))
         await until(lambda: len(peer.requests) == 1)
         waiting = [asyncio.create_task(ask(client)) for _ in range(4)]
@@ -154,13 +152,12 @@ async def test_a_cancelled_wait_costs_no_connection(ends_well: bool) -> None:
             first.cancel()
         assert await waiting[3] == b"ok"
         assert await ask(client) == b"ok"
-        await client.aclose()
 
 
 async def test_a_waiter_cancelled_as_it_gets_a_connection_passes_it_on() -> None:
     release = asyncio.Event()
     async with serving(held(release)) as peer:
-        client = HttpClient(peer.url(), max_connections=1)
+        client = peer.closing(HttpClient(peer.url(), max_connections=1))
         waiting: list[asyncio.Task[bytes]] = []
 
         async def first() -> None:
@@ -175,26 +172,23 @@ async def test_a_waiter_cancelled_as_it_gets_a_connection_passes_it_on() -> None
         await task
         assert await waiting[1] == b"ok"
         assert waiting[0].cancelled()
-        await client.aclose()
 
 
 async def test_an_unused_connection_closes_after_its_time() -> None:
     async with serving(always(OK)) as peer:
-        client = HttpClient(peer.url(), idle_seconds=0.03)
+        client = peer.closing(HttpClient(peer.url(), idle_seconds=0.03))
         await asyncio.gather(ask(client), ask(client))
         for talk in peer.talks:
             await asyncio.wait_for(talk.is_over.wait(), 20)
         assert await ask(client) == b"ok"
-        await client.aclose()
 
 
 async def test_a_connection_is_not_used_when_its_upstream_is_about_to_close_it() -> None:
     answer = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1, max=5\r\nContent-Length: 2\r\n\r\nok"
     async with serving(always(answer)) as peer:
-        client = HttpClient(peer.url())
+        client = peer.closing(HttpClient(peer.url()))
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
         assert len(peer.talks) == 2
-        await client.aclose()
 
 
 async def test_a_connection_that_was_closed_meanwhile_is_replaced_before_anything_is_sent() -> None:
@@ -208,13 +202,12 @@ async def test_a_connection_that_was_closed_meanwhile_is_replaced_before_anythin
 
 async def test_a_close_that_the_event_loop_has_not_seen_is_found_in_the_socket() -> None:
     async with serving(always(OK)) as peer:
-        client = HttpClient(peer.url())
+        client = peer.closing(HttpClient(peer.url()))
         assert await ask(client) == b"ok"
         # Nothing awaits here, so the event loop cannot notice the close.
         peer.talks[0].writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         assert await ask(client) == b"ok"
         assert len(peer.talks) == 2
-        await client.aclose()
 
 
 async def test_bytes_that_nobody_asked_for_are_never_taken_for_a_response() -> None:
@@ -230,10 +223,9 @@ async def test_bytes_that_nobody_asked_for_are_never_taken_for_a_response() -> N
 
     for script in (two_answers, half_an_answer):
         async with serving(script) as peer:
-            client = HttpClient(peer.url())
+            client = peer.closing(HttpClient(peer.url()))
             for _ in range(3):
                 assert await ask(client) == b"ok"
-            await client.aclose()
 
 
 async def test_a_connection_on_which_something_arrives_unasked_is_closed() -> None:
@@ -247,12 +239,11 @@ async def test_a_connection_on_which_something_arrives_unasked_is_closed() -> No
         await talk.until_closed()
 
     async with serving(late_answer) as peer:
-        client = HttpClient(peer.url())
+        client = peer.closing(HttpClient(peer.url()))
         assert await ask(client) == b"ok"
         is_answered.set()
         await asyncio.wait_for(peer.talks[0].is_over.wait(), 20)
         assert await ask(client) == b"ok"
-        await client.aclose()
 
 
 async def test_a_connection_closed_instead_of_an_answer_may_have_been_acted_on() -> None:
@@ -293,12 +284,11 @@ async def test_leaving_a_response_early_closes_the_connection_at_once() -> None:
 
 async def test_a_response_without_a_reader_keeps_its_connection_if_it_is_complete() -> None:
     async with serving(always(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")) as peer:
-        client = HttpClient(peer.url())
+        client = peer.closing(HttpClient(peer.url()))
         for _ in range(3):
             async with client.post([], b"", deadline=soon()) as response:
                 assert response.status == 202
         assert len(peer.talks) == 1
-        await client.aclose()
 
 
 async def test_an_answer_before_the_end_of_the_request_is_read_and_its_connection_closed() -> None:
@@ -308,13 +298,12 @@ async def test_an_answer_before_the_end_of_the_request_is_read_and_its_connectio
         await asyncio.Event().wait()
 
     async with serving(refuse_early) as peer:
-        client = HttpClient(peer.url())
+        client = peer.closing(HttpClient(peer.url()))
         async with client.post([], b"x" * 50_000_000, deadline=soon()) as response:
             assert response.status == 413
         async with client.post([], b"", deadline=soon()) as response:
             assert response.status == 413
         assert len(peer.talks) == 2
-        await client.aclose()
 
 
 async def test_requests_of_a_closed_client_are_served_and_leave_nothing_open() -> None:
@@ -332,10 +321,9 @@ async def test_requests_of_a_closed_client_are_served_and_leave_nothing_open() -
 
 async def test_ipv6_is_spoken() -> None:
     async with serving(always(OK), host="::1") as peer:
-        client = HttpClient(peer.url(host="[::1]"))
+        client = peer.closing(HttpClient(peer.url(host="[::1]")))
         assert await ask(client) == b"ok"
         assert peer.requests[0].values("host") == [f"[::1]:{peer.port}"]
-        await client.aclose()
 
 
 async def test_nothing_is_left_open_after_many_requests_that_end_in_all_ways() -> None:

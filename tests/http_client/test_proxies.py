@@ -48,14 +48,13 @@ async def nowhere(host: str, port: int) -> list[str]:
 async def test_plain_requests_go_to_the_proxy_with_the_whole_url() -> None:
     async with serving(always(OK)) as proxy:
         url = f"http://us%2Ber:p%40ss@127.0.0.1:{proxy.port}"
-        client = HttpClient("http://upstream.example/mcp?a=1", proxy=url, resolve=nowhere)
+        client = proxy.closing(HttpClient("http://upstream.example/mcp?a=1", proxy=url, resolve=nowhere))
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
         first = proxy.requests[0]
         assert first.line == "POST http://upstream.example/mcp?a=1 HTTP/1.1"
         assert first.values("host") == ["upstream.example"]
         assert first.values("proxy-authorization") == ["Basic dXMrZXI6cEBzcw=="]
         assert len(proxy.talks) == 1
-        await client.aclose()
 
 
 @pytest.mark.parametrize("encrypted_proxy", [False, True])

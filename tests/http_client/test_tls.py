@@ -38,10 +38,9 @@ async def loopback(host: str, port: int) -> list[str]:
 async def test_a_certificate_of_a_given_authority_is_accepted(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
     async with serving(always(OK), tls=server(certificate)) as peer:
-        client = HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate))
+        client = peer.closing(HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate)))
         assert [await ask(client), await ask(client)] == [b"ok", b"ok"]
         assert len(peer.talks) == 1
-        await client.aclose()
 
 
 async def test_the_name_in_the_url_is_the_one_that_is_checked(tmp_path: Path) -> None:
@@ -74,9 +73,8 @@ async def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, tru
 async def test_a_client_certificate_is_presented(tmp_path: Path) -> None:
     certificate, ours = made(tmp_path / "one"), made(tmp_path / "ours", "gateway.example")
     async with serving(always(OK), tls=server(certificate, clients=ours)) as peer:
-        client = HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate, cert=ours))
+        client = peer.closing(HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate, cert=ours)))
         assert await ask(client) == b"ok"
-        await client.aclose()
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -36,7 +36,6 @@ class Recorder(httpx2.AsyncBaseTransport):
         self.served: list[Served] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Forward one request."""
         self.route(request)
         response = await self._inner.handle_async_request(request)
         target = request.headers.get("mcp-name", request.headers.get("mcp-method", ""))
@@ -51,7 +50,6 @@ class Recorder(httpx2.AsyncBaseTransport):
         return [served.replica for served in self.served if served.target == tool]
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._inner.aclose()
 
 
@@ -105,9 +103,7 @@ async def connect(
     """Connect the real client to a fleet.
 
     Args:
-        fleet: what to connect to.
         answers: for a form with this property, its content.
-        token: a bearer token.
         before_answer: is awaited with the property's name before each answer is given.
     """
     balancer = RoundRobin(fleet)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from gateway.cli.round_robin import Front
+from gateway.web.listener import listen
 from loadtest.cluster import Cluster
+from loadtest.cluster.common import HOST
 
 
 class Fleet(Cluster):
     """Identical replicas that tests call one by one. They drain without a notice, as nothing watches their health.
 
     Args:
-        directory: where the logs go.
         environ: the settings of all replicas, on top of the cluster's.
-        names: the replica ids.
         own: further settings by replica id.
     """
 
@@ -51,3 +53,13 @@ class Fleet(Cluster):
             replica.start()
         for replica in self.replicas:
             replica.wait_ready()
+
+
+@contextlib.asynccontextmanager
+async def front_of(fleet: Fleet) -> AsyncIterator[str]:
+    """Give each connection to the next replica, and yield the URL of the endpoint."""
+    listener = listen(HOST, 0)
+    front = Front([replica.address for replica in fleet.replicas], listener)
+    await front.start()
+    yield f"http://{HOST}:{listener.getsockname()[1]}/mcp"
+    await front.close()

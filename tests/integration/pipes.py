@@ -17,13 +17,11 @@ class Pipe:
         self._reader: int | None = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def fill(self) -> None:
-        """Fill it."""
         writer = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
         _fill(writer)
         os.close(writer)
 
     def read(self) -> bytes:
-        """Read its content."""
         assert self._reader is not None
         read = b""
         with contextlib.suppress(BlockingIOError):
@@ -32,13 +30,11 @@ class Pipe:
         return read
 
     def lose_reader(self) -> None:
-        """Let the reader die."""
         if self._reader is not None:
             os.close(self._reader)
             self._reader = None
 
     def gain_reader(self) -> None:
-        """Start another reader."""
         self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
 
 

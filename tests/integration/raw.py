@@ -33,8 +33,7 @@ class Served(Protocol):
     """Anything with an MCP endpoint: a replica, or a cluster behind its balancer."""
 
     @property
-    def url(self) -> str:
-        """The MCP endpoint."""
+    def url(self) -> str: ...
 
 
 class Answer(NamedTuple):
@@ -46,7 +45,6 @@ class Answer(NamedTuple):
 
     @property
     def message(self) -> dict[str, Any]:
-        """The JSON-RPC message."""
         message = msgspec.json.decode(self.body)
         assert isinstance(message, dict)
         return message
@@ -58,7 +56,6 @@ class Answer(NamedTuple):
 
     @property
     def result(self) -> dict[str, Any]:
-        """The result of a successful request."""
         assert self.status == 200, self
         result = self.message["result"]
         assert isinstance(result, dict)
@@ -66,7 +63,6 @@ class Answer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The one text block of a tool's result."""
         (block,) = self.result["content"]
         assert isinstance(block["text"], str)
         return block["text"]
@@ -133,11 +129,9 @@ class RawConnection:
         self.socket = socket.create_connection(replica.address, timeout=SECONDS)
 
     def __enter__(self) -> RawConnection:
-        """Return itself; leaving the context closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.socket.close()
 
     def head(self, headers: Iterable[tuple[str, str]], *, method: str = "POST", path: str = "/mcp") -> None:
@@ -146,7 +140,6 @@ class RawConnection:
         self.socket.sendall("\r\n".join(lines).encode("latin-1"))
 
     def answer(self) -> Answer:
-        """Read one response."""
         response = HTTPResponse(self.socket)
         response.begin()
         body = response.read()

@@ -45,7 +45,6 @@ def complete_headers(message: Mapping[str, Any], **more: str) -> dict[str, str]:
 
 
 def send(replica: Served, message: Mapping[str, Any], **headers: str) -> Answer:
-    """Send a request and read its answer to the end."""
     return post_bytes(replica, msgspec.json.encode(message), complete_headers(message, **headers))
 
 
@@ -83,7 +82,6 @@ class Stream:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the answer."""
         return self._response.headers
 
     def _read(self) -> Iterator[dict[str, Any]]:
@@ -94,7 +92,6 @@ class Stream:
                 assert line in {"", ":"}
 
     def next(self) -> dict[str, Any]:
-        """Wait for the next message."""
         return next(self._messages)
 
     def rest(self) -> list[dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,7 +11,7 @@ import pytest
 from loadtest.cluster import Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, send
-from tests.storage.servers import Server
+from tests.storage.servers import Server, own_redis
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +22,8 @@ MODULE: Final = "from gateway import tool\n\n@tool\nasync def {name}() -> str:\n
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Server]:
-    directory = Path(tempfile.mkdtemp(prefix="gw-"))
-    server = Server("redis", directory)
-    server.start()
-    yield server
-    server.end()
-    shutil.rmtree(directory)
+    with own_redis() as server:
+        yield server
 
 
 def peers_of(fleet: Fleet) -> str:

@@ -40,7 +40,6 @@ class Mount:
         self.file.symlink_to("..data/keys")
 
     def change(self, content: bytes) -> None:
-        """Replace the content."""
         self._version += 1
         version = self._folder / f"..{self._version}"
         version.mkdir()

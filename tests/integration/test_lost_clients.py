@@ -30,17 +30,7 @@ VERSION: Final = "2025-11-25"
 
 
 class Client:
-    """One request on its own connection.
-
-    Args:
-        url: where to.
-        message: the request.
-        headers: its headers.
-
-    Attributes:
-        headers: as given.
-        question: what the server has asked on its stream.
-    """
+    """One request on its own connection. Its `question` is what the server has asked on its stream."""
 
     def __init__(self, url: str, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         self.headers = headers
@@ -53,7 +43,6 @@ class Client:
         self._socket.sendall(f"POST {place.path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
     def read_until(self, wanted: bytes) -> bytes:
-        """Read until something has arrived."""
         read = b""
         while wanted not in read:
             piece = self._socket.recv(65536)
@@ -66,7 +55,6 @@ class Client:
         vanish(self._socket)
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
 

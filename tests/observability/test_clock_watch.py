@@ -8,24 +8,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.observability.clock_watch import OFF_SECONDS, RIGHT_SECONDS, ClockSource, ClockWatch, Reading
+from tests.clocks import Clock
 
 NOW = 1_000_000.0
 LITTLE = 0.01
 
 
-class Clock:
-    """Monotonic time that moves only when a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

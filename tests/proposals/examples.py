@@ -25,12 +25,7 @@ OPEN: Final = frozenset({"tasks", "modes"})
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where an example is from.
-
-    Attributes:
-        text: the title of the proposal.
-        section: its headings, from the first level below the title.
-    """
+    """Where an example is from: the title of a proposal, and its headings."""
 
     text: str
     section: str
@@ -62,12 +57,7 @@ class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The examples of one section, in the order of the text, with corrected syntax and unchanged values.
-
-    Attributes:
-        source: which section it is.
-        exchanges: its steps.
-    """
+    """The examples of one section, in the order of the text, with corrected syntax and unchanged values."""
 
     source: Source
     exchanges: tuple[Exchange, ...]
@@ -82,12 +72,7 @@ NAMES: Final = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 @functools.cache
 def example(name: str) -> Example:
-    """Return the examples of the file of this name.
-
-    Raises:
-        FileNotFoundError: there is none.
-        msgspec.ValidationError: it has another form than `Example`.
-    """
+    """Return the examples of the file of this name."""
     return msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=Example)
 
 

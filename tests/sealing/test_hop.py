@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +33,7 @@ from gateway.sealing.hop import (
 )
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack
+from tests.sealing.randomness import repeatable
 
 NOW = 1_800_000_000.25
 NOW_MS = 1_800_000_000_250
@@ -51,11 +51,6 @@ CONTENT = Content("answer", {"call": b"c" * 16, "text": "a private answer", "lis
 TAKEN = Content("answer", {"outcome": "taken"})
 
 REQUEST_TEXT = "010101" + "61" * 16 + "62" * 16 + "6e" * 16 + "000001a3185c50fa"
-
-
-def repeatable() -> Callable[[int], bytes]:
-    calls = itertools.count()
-    return lambda size: hashlib.sha256(str(next(calls)).encode("ascii")).digest()[:size]
 
 
 def make_sealer(last: str = "0a") -> Sealer:

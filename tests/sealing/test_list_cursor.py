@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import itertools
 from typing import Any
 
 import pytest
@@ -84,20 +83,6 @@ def test_the_first_key_makes_and_every_key_reads() -> None:
     assert during.read("l", old) == during.read("l", new) == after.read("l", new) == "x"
     assert reason(old, "l", after) is RejectReason.UNKNOWN_KEY
     assert reason(new, "l", before) is RejectReason.UNKNOWN_KEY
-
-
-def test_one_changed_bit_at_any_byte_never_opens() -> None:
-    for position, bit in itertools.product(range(len(RAW)), range(8)):
-        changed = bytearray(RAW)
-        changed[position] ^= 1 << bit
-        expected = RejectReason.UNKNOWN_KEY if position < 4 else RejectReason.NOT_AUTHENTIC
-        assert reason("c1." + base64url.encode(bytes(changed))) is expected
-
-
-def test_one_changed_bit_in_any_character_never_opens() -> None:
-    for position, bit in itertools.product(range(len(CURSOR)), range(8)):
-        changed = CURSOR[:position] + chr(ord(CURSOR[position]) ^ 1 << bit) + CURSOR[position + 1 :]
-        assert reason(changed) in {RejectReason.MALFORMED, RejectReason.UNKNOWN_KEY, RejectReason.NOT_AUTHENTIC}
 
 
 @pytest.mark.parametrize(

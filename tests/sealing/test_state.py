@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,6 +17,7 @@ from gateway.sealing.formats import REQUEST_STATE
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.state import OpenedState, StateTooLarge, open_state, seal_state
+from tests.sealing.randomness import repeatable
 
 AAD = b"what the state is bound to"
 NOW = 1_800_000_000
@@ -38,11 +36,6 @@ json_values = st.recursive(
     max_leaves=12,
 )
 journals = st.dictionaries(st.text(max_size=4), json_values, max_size=5)
-
-
-def repeatable() -> Callable[[int], bytes]:
-    calls = itertools.count()
-    return lambda size: hashlib.sha256(str(next(calls)).encode("ascii")).digest()[:size]
 
 
 def make_sealer() -> Sealer:
@@ -126,11 +119,6 @@ def test_fields_of_the_journal_that_nobody_knows_are_kept_and_sealed_again() -> 
     assert opened(sealed(first)).journal == from_a_newer_release
 
 
-def test_fields_beside_the_journal_that_nobody_knows_do_not_matter() -> None:
-    token = with_payload({"v": REQUEST_STATE.writes, "iat": NOW, "exp": NOW + 1, "j": {"a": 1}, "added_later": [2**90]})
-    assert opened(token).journal == {"a": 1}
-
-
 @pytest.mark.parametrize("expires_at", [NOW + 60, NOW + 60.0, NOW + 59.5])
 def test_a_state_is_good_until_just_before_its_expiry_and_expired_exactly_at_it(expires_at: float) -> None:
     token = sealed({"a": 1}, expires_at)
@@ -141,18 +129,6 @@ def test_a_state_is_good_until_just_before_its_expiry_and_expired_exactly_at_it(
 
 def test_a_state_without_a_comparable_expiry_never_counts_as_alive() -> None:
     assert reason(sealed({}, math.nan)) is RejectReason.EXPIRED
-
-
-def test_only_a_higher_schema_number_is_refused() -> None:
-    payload = {"v": REQUEST_STATE.writes, "iat": NOW, "exp": NOW + 60, "j": {"a": 1}}
-    assert opened(with_payload(payload)).journal == {"a": 1}
-    assert opened(with_payload({**payload, "v": REQUEST_STATE.writes - 1})).journal == {"a": 1}
-    assert reason(with_payload({**payload, "v": REQUEST_STATE.reads + 1})) is RejectReason.NEWER_SCHEMA
-
-
-def test_a_newer_layout_is_refused_as_newer_whatever_else_it_holds() -> None:
-    for rest in ({}, {"j": "moved"}, {"exp": "never"}, {"exp": NOW - 1, "j": {}}):
-        assert reason(with_payload({"v": REQUEST_STATE.reads + 1, **rest})) is RejectReason.NEWER_SCHEMA
 
 
 @pytest.mark.parametrize(
@@ -238,11 +214,6 @@ def test_a_state_bound_to_something_else_is_not_authentic_even_when_expired() ->
 
 @pytest.mark.parametrize("thing", [None, "", 0, {}, [], b"s1.", "s1.", "null"], ids=repr)
 def test_anything_but_a_token_is_malformed(thing: object) -> None:
-    assert reason(thing) is RejectReason.MALFORMED
-
-
-@given(st.text() | st.binary() | st.integers() | st.lists(st.text()) | st.none())
-def test_anything_presented_as_a_state_is_only_ever_rejected(thing: object) -> None:
     assert reason(thing) is RejectReason.MALFORMED
 
 

@@ -34,14 +34,7 @@ ANY_NAME = "any"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One setting.
-
-    Attributes:
-        default: the value if the variable is unset.
-        text: a valid text of the variable.
-        value: the value that is read from it.
-        wrong: an invalid text; None if other tests try one.
-    """
+    """One setting: its default, a valid text, and what that means. `wrong` is None if other tests try a wrong one."""
 
     default: Any
     text: str

@@ -18,7 +18,7 @@ from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.storage.redis_keys import Keys
-from gateway.tasks.model import Retention
+from gateway.tasks.model import Retention, TaskView
 from gateway.tasks.ports import Claim, NewTask
 from gateway.tasks.stored_journal import is_journal
 from gateway.tokens.key_holder import KeyHolder
@@ -100,6 +100,22 @@ class Deployment:
         (claim,) = await self.claim(queue)
         return claim
 
+    async def stored(self, **changes: Any) -> tuple[RedisTaskStore, NewTask]:
+        """Create a task of Alice."""
+        store, new = self.store(), self.new(**changes)
+        await store.create(new, 10)
+        return store, new
+
+    async def created(self, **changes: Any) -> tuple[RedisTaskStore, RedisWorkQueue, NewTask]:
+        """Create a task of Alice, for a queue."""
+        store, new = await self.stored(**changes)
+        return store, self.queue(), new
+
+    async def begun(self, **changes: Any) -> tuple[RedisTaskStore, RedisWorkQueue, NewTask, Claim]:
+        """Create a task of Alice and claim it."""
+        store, queue, new = await self.created(**changes)
+        return store, queue, new, await self.claim_one(queue)
+
     def kept_bytes(self, principal: Principal | None = ALICE) -> tuple[int, int]:
         """Return the bytes that the store counts for a principal's tasks, and the real size of their sealed values."""
         name = self.owner(principal)
@@ -123,10 +139,39 @@ def is_counted(field: str) -> bool:
     return field in named or is_journal(field) or field.startswith("n:")
 
 
+async def everything(here: Deployment) -> dict[bytes, bytes | None]:
+    """Return all keys of a deployment as they are, dumped."""
+    async with here.store()._client._one_server() as server:
+        return {name: await server.dump(name) async for name in server.scan_iter(match=f"{here.keys.prefix}*")}
+
+
+async def rotate(here: Deployment) -> KeyRing:
+    """Rotate the keys of a deployment, so the old one is gone while its tasks remain; return the new ring."""
+    new = KeyRing.parse(generate_entry(os.urandom))
+    await here.store(ring=KeyRing((*new.keys, *here.ring.keys))).check()
+    return new
+
+
 async def server_now_ms(store: RedisTaskStore) -> int:
     """Return the time by the server's clock."""
     seconds, microseconds = await store._command("TIME")
     return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+async def seen(store: RedisTaskStore, task: NewTask | Claim) -> TaskView:
+    """Return a task, which must exist."""
+    view = await store.get(task.owner, task.task_id)
+    assert view is not None
+    return view
+
+
+async def gone(store: RedisTaskStore, task: NewTask) -> None:
+    """Wait until a task has expired."""
+
+    async def expired() -> bool:
+        return await store.get(task.owner, task.task_id) is None
+
+    await eventually(expired)
 
 
 async def eventually(probe: Callable[[], Awaitable[Any]]) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ipaddress
+import signal
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,13 +53,31 @@ class Server(RedisServer):
 
     @property
     def url(self) -> str:
-        """The socket, as a URL."""
         return f"unix://{self.socket}"
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         super().start()
         self.wait_ready()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the process while the context is open."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def own_redis() -> Iterator[Server]:
+    """Run a Redis in a directory whose path leaves room for the name of a socket."""
+    with tempfile.TemporaryDirectory(prefix="gw-") as directory:
+        server = Server("redis", Path(directory))
+        server.start()
+        yield server
+        server.end()
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:

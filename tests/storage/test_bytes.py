@@ -12,7 +12,7 @@ from gateway.errors import NoRoomLeft, TaskStoreAway, TooManyTaskBytes
 from gateway.storage import scripts
 from gateway.tasks.model import Phase, Retention
 from gateway.tasks.ports import Kept, TaskQuestion
-from tests.storage.deployments import ALICE, BOB, Deployment, eventually
+from tests.storage.deployments import ALICE, BOB, Deployment, eventually, seen
 
 LARGE = "x" * 30_000
 ROOM = 100_000
@@ -121,8 +121,7 @@ async def test_a_write_without_room_changes_nothing_and_the_running_task_can_sti
     with pytest.raises(NoRoomLeft, match=f"may store {ROOM} bytes in total"):
         await WRITES[kind](queue, claim)
     assert here.kept_bytes() == before
-    view = await store.get(claim.owner, claim.task_id)
-    assert view is not None
+    view = await seen(store, claim)
     assert view.phase is Phase.RUNNING
 
     await queue.finish(claim, result={"content": [], "isError": True})

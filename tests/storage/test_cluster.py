@@ -10,7 +10,7 @@ import pytest
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Phase, Progress
 from gateway.tasks.ports import Heartbeat, Kept, Spending, TaskQuestion
-from tests.storage.deployments import Deployment
+from tests.storage.deployments import Deployment, seen
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})
 CALLERS = [Principal("issuer", name, "") for name in ("ada", "bob", "eve", "kim", "zoe")]
@@ -39,8 +39,7 @@ async def test_a_task_goes_through_all_its_phases(spread: Deployment, caller: Pr
     (claim,) = await spread.claim(queue, caller)
     assert claim.journal["steps"] == {"one": 1}
     await queue.finish(claim, result={"content": []})
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.phase is Phase.DONE
     assert await store.segments(new.owner, new.task_id) == [{"text": "a"}]
     assert (await store.totals())[Phase.DONE] == 1

@@ -110,8 +110,7 @@ async def test_the_id_of_a_deleted_task_stays_taken_and_its_place_in_the_quota_i
 async def test_the_id_stays_taken_until_the_task_would_have_expired(
     here: Deployment, retention: Retention, ended: bool
 ) -> None:
-    store, queue, new = here.store(), here.queue(), here.new(retention=retention)
-    await store.create(new, 10)
+    store, queue, new = await here.created(retention=retention)
     if ended:
         await queue.finish(await here.claim_one(queue), result=RESULT)
     view = await store.get(new.owner, new.task_id)
@@ -125,8 +124,7 @@ async def test_the_id_stays_taken_until_the_task_would_have_expired(
 
 
 async def test_the_id_of_a_deleted_task_is_free_once_the_task_would_have_expired(here: Deployment) -> None:
-    store, new = here.store(), here.new(task_id="mine", retention=Retention("created", 100))
-    await store.create(new, 10)
+    store, new = await here.stored(task_id="mine", retention=Retention("created", 100))
     await store.delete(new.owner, "mine")
 
     async def created() -> bool:
@@ -170,8 +168,7 @@ async def subscribed(here: Deployment) -> bool:
 
 async def test_listeners_hear_of_a_deletion(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     async with aclosing(here.store().watch(new.owner, [new.task_id])) as hints:
         await anext(hints)
         await store.delete(new.owner, new.task_id)
@@ -179,8 +176,7 @@ async def test_listeners_hear_of_a_deletion(here: Deployment, monkeypatch: pytes
 
 
 async def test_of_deletions_at_once_one_finds_the_task(here: Deployment) -> None:
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    _store, new = await here.stored()
     found = await asyncio.gather(*(here.store().delete(new.owner, new.task_id) for _ in range(4)))
     assert [view.task_id for view in found if isinstance(view, TaskView)] == [new.task_id]
 
@@ -264,16 +260,14 @@ async def test_one_stream_at_a_time_may_deliver(here: Deployment) -> None:
 
 
 async def test_the_right_passes_on_when_it_runs_out(here: Deployment) -> None:
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     assert await store.deliver(new.owner, new.task_id, "a", 100)
     await eventually(lambda: store.deliver(new.owner, new.task_id, "b", 60_000))
     assert not await store.deliver(new.owner, new.task_id, "a", 60_000)
 
 
 async def test_prolonging_counts_from_then_on(here: Deployment) -> None:
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     for ms in (60_000, 1):
         assert await store.deliver(new.owner, new.task_id, "a", ms)
     await eventually(lambda: store.deliver(new.owner, new.task_id, "b", 60_000))
@@ -283,8 +277,7 @@ async def test_a_right_that_is_given_back_is_free_and_listeners_hear_of_it(
     here: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     await store.deliver(new.owner, new.task_id, "a", 60_000)
     async with aclosing(here.store().watch(new.owner, [new.task_id])) as hints:
         await anext(hints)
@@ -295,8 +288,7 @@ async def test_a_right_that_is_given_back_is_free_and_listeners_hear_of_it(
 
 
 async def test_the_right_outlasts_questions_and_ends_with_the_task(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     assert await store.deliver(new.owner, new.task_id, "a", 60_000)
     claim = await here.claim_one(queue)
     await queue.wait(claim, {"k": QUESTION}, claim.journal)

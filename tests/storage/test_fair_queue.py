@@ -10,7 +10,7 @@ from gateway.sealing.principal import Principal
 from gateway.storage import work_queue
 from gateway.tasks.model import Retention
 from gateway.tasks.ports import Claim
-from tests.storage.deployments import ALICE, Deployment, eventually
+from tests.storage.deployments import ALICE, Deployment, gone, seen
 
 
 def neighbour(here: Deployment) -> Principal:
@@ -38,8 +38,7 @@ async def test_a_task_that_may_not_begin_goes_behind_all_others_and_loses_no_att
 
     (claim,) = await queue.claim(partition, 10, 0, may_begin)
     assert (claim.owner, asked) == (second.owner, [first.owner, second.owner])
-    view = await store.get(first.owner, first.task_id)
-    assert view is not None
+    view = await seen(store, first)
     assert (view.phase, view.generation) == ("queued", 0)
 
     (claim,) = await queue.claim(partition, 10, 0)
@@ -77,10 +76,7 @@ async def test_tasks_that_have_expired_are_not_put_behind(here: Deployment) -> N
     for new in (brief, theirs):
         await store.create(new, 10)
 
-    async def gone() -> bool:
-        return await store.get(brief.owner, brief.task_id) is None
-
-    await eventually(gone)
+    await gone(store, brief)
     partition = here.keys.partition_of(theirs.owner)
     assert await queue.make_way(partition, [brief.owner])
     assert await store._command("XLEN", here.keys.queue(partition)) == 1

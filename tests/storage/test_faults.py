@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
 from loadtest.cluster import free_port
-from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
+from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime, rotate, seen
 from tests.storage.servers import Server, make_certificate
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "secret question"})
@@ -77,14 +76,10 @@ async def test_acknowledged_writes_survive_a_killed_server(there: Deployment, ow
 
 
 async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment, own_server: Server) -> None:
-    store, new = there.store(), there.new()
-    await store.create(new, 10)
-    own_server.signal(signal.SIGSTOP)
-    try:
+    store, new = await there.stored()
+    with own_server.stopped():
         attempts = [store.get(new.owner, new.task_id) for _ in range(10)]
         outcomes = await asyncio.gather(*attempts, return_exceptions=True)
-    finally:
-        own_server.signal(signal.SIGCONT)
     assert all(isinstance(outcome, TaskStoreDown) for outcome in outcomes)
     await eventually(lambda: answers_again(store, new.owner, new.task_id))
 
@@ -102,8 +97,7 @@ async def test_a_script_that_arrives_after_its_deadline_does_nothing(there: Depl
         await sender.create(there.new(), 10)
     for script in (ANSWER, CANCEL, DELIVER, SPEND):  # so no script has to be sent again with its text
         own_server.ask("SCRIPT", "LOAD", script.text)
-    own_server.signal(signal.SIGSTOP)
-    try:
+    with own_server.stopped():
         given_up = await asyncio.gather(
             senders[0].create(late, 10),
             senders[1].answer(asking.owner, asking.task_id, {"k": {"result": 1}}),
@@ -112,8 +106,6 @@ async def test_a_script_that_arrives_after_its_deadline_does_nothing(there: Depl
             spent(senders[4], asking.owner),
             return_exceptions=True,
         )
-    finally:
-        own_server.signal(signal.SIGCONT)
     assert all(isinstance(error, TaskStoreDown) for error in given_up)
     await eventually(partial(answers_again, store, asking.owner, asking.task_id))
     views = [await store.get(new.owner, new.task_id) for new in (asking, unwanted, late)]
@@ -128,14 +120,11 @@ async def test_while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes
 ) -> None:
     store, first, second = there.store(), there.new(), there.new()
     await store.check()
-    own_server.signal(signal.SIGSTOP)
-    try:
+    with own_server.stopped():
         with pytest.raises(TaskStoreDown) as unknown:
             await store.get(first.owner, first.task_id)
         with pytest.raises(TaskStoreAway):
             await store.create(second, 10)
-    finally:
-        own_server.signal(signal.SIGCONT)
     assert not isinstance(unknown.value, TaskStoreAway)
     await store.create(first, 10)
     assert await store.get(second.owner, second.task_id) is None
@@ -194,12 +183,8 @@ async def test_failures_are_counted_by_kind_and_replies_of_the_protocol_are_not(
     with pytest.raises(TaskStoreDown):
         await store._client.command("LPUSH", there.keys.place(new.owner, new.task_id).task, "x")
     assert redis_errors(there) == {"other": 1}
-    own_server.signal(signal.SIGSTOP)
-    try:
-        with pytest.raises(TaskStoreDown):
-            await store.get(new.owner, new.task_id)
-    finally:
-        own_server.signal(signal.SIGCONT)
+    with own_server.stopped(), pytest.raises(TaskStoreDown):
+        await store.get(new.owner, new.task_id)
     assert redis_errors(there) == {"other": 1, "timeout": 1}
     own_server.kill()
     with pytest.raises(TaskStoreDown):
@@ -263,8 +248,7 @@ async def ends(store: RedisTaskStore, new: NewTask, caplog: pytest.LogCaptureFix
 async def test_a_full_server_where_reads_work_and_writes_do_not_is_one_outage(
     there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, new = there.store(), there.new()
-    await store.create(new, 10)
+    store, new = await there.stored()
     own_server.ask("CONFIG", "SET", "maxmemory", "1")
     for _ in range(20):
         with pytest.raises(TaskStoreAway):
@@ -332,8 +316,7 @@ async def test_a_full_server_takes_nothing_new_and_still_lets_tasks_end(there: D
 
 
 async def test_a_server_that_forgot_its_scripts_gets_them_again(there: Deployment, own_server: Server) -> None:
-    store, queue, new = there.store(), there.queue(), there.new()
-    await store.create(new, 10)
+    store, queue, new = await there.created()
     own_server.ask("SCRIPT", "FLUSH")
     assert len(await asyncio.gather(*(store.get(new.owner, new.task_id) for _ in range(20)))) == 20
     own_server.ask("SCRIPT", "FLUSH")
@@ -346,8 +329,7 @@ async def test_a_command_never_waits_for_a_batch_that_has_just_gone(
     here: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage_client, "_BATCHES", 1)
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     for _ in range(10):
         assert await store.get(new.owner, new.task_id) is not None
 
@@ -452,18 +434,10 @@ def files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
 
-async def rotate(here: Deployment) -> KeyRing:
-    """Rotate the keys of a deployment, so the old one is gone while its tasks remain; return the new ring."""
-    new = KeyRing.parse(generate_entry(os.urandom))
-    await here.store(ring=KeyRing((*new.keys, *here.ring.keys))).check()
-    return new
-
-
 async def test_a_record_whose_key_is_gone_is_reported_as_such_and_stays_for_those_who_have_the_key(
     here: Deployment,
 ) -> None:
-    store, new = here.store(), here.new(max_attempts=1)
-    await store.create(new, 10)
+    _store, new = await here.stored(max_attempts=1)
     other = await rotate(here)
     stranger = here.queue(ring=other, lease_ms=0)
     for _ in range(3):
@@ -479,8 +453,7 @@ async def test_values_that_do_not_open_are_counted_by_reason(here: Deployment) -
     def rejected(reason: RejectReason) -> float | None:
         return here.telemetry.registry.get_sample_value("gateway_task_field_rejections_total", {"reason": reason.value})
 
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     assert {rejected(reason) for reason in RejectReason} == {0}
     await here.store(ring=KeyRing.parse(generate_entry(os.urandom))).get(new.owner, new.task_id)
     assert rejected(RejectReason.UNKNOWN_KEY) == 1
@@ -495,8 +468,7 @@ async def test_values_that_do_not_open_are_counted_by_reason(here: Deployment) -
 
 
 async def test_a_worker_without_the_key_leaves_the_task_to_one_that_has_it(here: Deployment) -> None:
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    _store, new = await here.stored()
     other = await rotate(here)
     assert await here.claim(here.queue(ring=other)) == []
     claim = await here.claim_one(here.queue("w2", ring=KeyRing((*other.keys, *here.ring.keys)), lease_ms=0))
@@ -532,8 +504,7 @@ async def test_a_value_moved_to_another_field_or_task_does_not_open(here: Deploy
     stolen = await client.command("HGET", here.keys.place(other.owner, other.task_id).task, "result")
     for field in ("result", "capabilities"):
         await client.command("HSET", here.keys.place(mine.owner, mine.task_id).task, field, stolen)
-        view = await store.get(mine.owner, mine.task_id)
-        assert view is not None
+        view = await seen(store, mine)
         assert (view.opened, view.result) == (False, None)
 
 
@@ -546,42 +517,36 @@ async def test_a_task_whose_clear_part_was_changed_runs_nowhere_and_reveals_noth
     here: Deployment, change: dict[str, Any]
 ) -> None:
     """Someone who can write to the server must not be able to run another tool with this tool's arguments."""
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     record = here.keys.place(new.owner, new.task_id).task
     about = json.loads(await store._client.command("HGET", record, "about"))
     await store._client.command("HSET", record, "about", json.dumps({**about, **change}, separators=(",", ":")))
     assert await here.claim(here.queue()) == []
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert (view.opened, view.capabilities) == (False, {})
 
 
 async def test_a_sealed_part_that_is_bound_to_no_tool_does_not_open(here: Deployment) -> None:
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     record = here.keys.place(new.owner, new.task_id).task
     call: dict[str, Any] = {"arguments": {}, "principal": None, "context": {}}
     for field, value in (("call", call), ("capabilities", [{}, []])):
         unbound = store._records.seal(new.owner, new.task_id, field, value)
         await store._client.command("HSET", record, field, unbound)
     assert await here.claim(here.queue()) == []
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert not view.opened
 
 
 async def test_a_task_without_the_scopes_of_its_tool_does_not_open(here: Deployment) -> None:
     """Without scopes, a replica cannot know which callers may reach the task."""
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     record = here.keys.place(new.owner, new.task_id).task
     about = await store._client.command("HGET", record, "about")
     before = store._records.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)
     await store._client.command("HSET", record, "capabilities", before)
     assert await here.claim(here.queue()) == []
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert not view.opened
 
 
@@ -590,8 +555,7 @@ async def test_of_two_claims_with_one_generation_only_the_one_that_the_server_kn
     here: Deployment, second_worker: str
 ) -> None:
     """A server that lost its newest changes, including a claim, uses the same generation again."""
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     before = await dump(store, here.keys.prefix)
     lost = await here.claim_one(queue)
     await queue.keep(lost, Kept(steps={"one": "lost"}))
@@ -612,8 +576,7 @@ async def test_of_two_claims_with_one_generation_only_the_one_that_the_server_kn
     await queue.finish(held, result={"content": "held"})
     with pytest.raises(LeaseLost):
         await queue.finish(lost, result={"content": "stale"})
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.result == {"content": "held"}
     assert await store.segments(new.owner, new.task_id) == [{"text": "held"}]
 
@@ -626,7 +589,6 @@ async def dump(store: RedisTaskStore, prefix: str) -> dict[bytes, tuple[int, byt
 
 
 async def restore(store: RedisTaskStore, dumped: dict[bytes, tuple[int, bytes]]) -> None:
-    """Restore the keys of a dump."""
     async with store._client._one_server() as server:
         for name, (lifetime_ms, value) in dumped.items():
             await server.restore(name, lifetime_ms, value, replace=True)

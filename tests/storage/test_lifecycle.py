@@ -13,7 +13,7 @@ from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Heartbeat, Kept, TaskQuestion
 from gateway.tasks.retention import expires_ms
-from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually
+from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually, everything, gone, seen
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})
 ANSWER = {"result": {"action": "accept", "content": {"n": 1}}}
@@ -70,13 +70,10 @@ async def test_a_worker_that_waits_is_handed_a_task_as_it_is_created(here: Deplo
 
 
 async def test_a_result_is_returned_and_the_journal_is_gone(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun()
     await queue.keep(claim, Kept(steps={"one": 1}, checkpoint={"version": 1, "value": 2, "logs": 0}))
     await queue.finish(claim, result=RESULT)
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert (view.phase, view.result, view.error, view.opened) == (Phase.DONE, RESULT, None, True)
     assert view.ended_ms is not None
     left = await store._client.command("HKEYS", here.keys.place(new.owner, new.task_id).task)
@@ -84,12 +81,10 @@ async def test_a_result_is_returned_and_the_journal_is_gone(here: Deployment) ->
 
 
 async def test_an_error_is_returned_unchanged(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     error = {"code": -32021, "message": "No", "data": {"requiredCapabilities": {}}}
     await queue.finish(await here.claim_one(queue), error=error)
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert (view.phase, view.result, view.error) == (Phase.DONE, None, error)
 
 
@@ -112,9 +107,7 @@ async def test_a_finished_task_leaves_nothing_in_the_queue(here: Deployment) -> 
 
 
 async def test_the_next_worker_finds_everything_that_was_kept(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    _store, queue, _new, claim = await here.begun()
     await queue.keep(claim, Kept(steps={"one": 1}))
     await queue.keep(claim, Kept(steps={"two": None}, checkpoint={"version": 3, "value": [1], "logs": 2}))
     (again,) = await here.claim(here.queue("w2", lease_ms=0))
@@ -124,12 +117,9 @@ async def test_the_next_worker_finds_everything_that_was_kept(here: Deployment) 
 
 
 async def test_a_released_task_continues_elsewhere_without_a_counted_attempt(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun()
     await queue.release(claim, {**claim.journal, "steps": {"one": 1}, "legs": 7})
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.phase is Phase.QUEUED
     again = await here.claim_one(here.queue("w2"))
     assert (again.attempt, again.generation, again.journal["steps"], again.journal["legs"]) == (1, 2, {"one": 1}, 7)
@@ -144,24 +134,23 @@ async def test_values_that_left_the_journal_leave_the_store(here: Deployment) ->
 
 
 async def test_a_waiting_task_shows_its_questions_until_each_is_answered(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun()
     await queue.wait(
         claim, {"a": QUESTION, "b": QUESTION}, {**claim.journal, "pending": {"a": b"digest", "b": b"digest"}}
     )
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.phase is Phase.WAITING
     assert list(view.questions) == ["a", "b"]
     assert (view.questions["a"].key, view.questions["a"].params) == ("a", {"message": "How many?"})
     assert await here.claim(queue) == []
-    view = await store.answer(new.owner, new.task_id, {"a": ANSWER, "unknown": ANSWER})
-    assert view is not None
-    assert (view.phase, list(view.questions)) == (Phase.WAITING, ["b"])
-    view = await store.answer(new.owner, new.task_id, {"a": {"result": "other"}, "b": ANSWER})
-    assert view is not None
-    assert (view.phase, dict(view.questions)) == (Phase.QUEUED, {})
+    steps: list[tuple[dict[str, Any], Phase, list[str]]] = [
+        ({"a": ANSWER, "unknown": ANSWER}, Phase.WAITING, ["b"]),
+        ({"a": {"result": "other"}, "b": ANSWER}, Phase.QUEUED, []),
+    ]
+    for answers, phase, left in steps:
+        answered = await store.answer(new.owner, new.task_id, answers)
+        assert answered is not None
+        assert (answered.phase, list(answered.questions)) == (phase, left)
     again = await here.claim_one(queue)
     assert again.journal["answers"] == {"a": [[b"digest", ANSWER]], "b": [[b"digest", ANSWER]]}
     assert "pending" not in again.journal
@@ -169,13 +158,11 @@ async def test_a_waiting_task_shows_its_questions_until_each_is_answered(here: D
 
 
 async def test_a_question_asked_again_gets_a_key_that_was_never_used(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     for wire_key in ("size", "size~2", "size~3"):
         claim = await here.claim_one(queue)
         await queue.wait(claim, {"size": QUESTION}, claim.journal)
-        view = await store.get(new.owner, new.task_id)
-        assert view is not None
+        view = await seen(store, new)
         assert {name: question.key for name, question in view.questions.items()} == {wire_key: "size"}
         if wire_key != "size":
             same = await store.answer(new.owner, new.task_id, {"size": ANSWER})
@@ -185,9 +172,7 @@ async def test_a_question_asked_again_gets_a_key_that_was_never_used(here: Deplo
 
 
 async def test_an_answer_that_was_forgotten_does_not_come_back(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun()
     await queue.wait(claim, {"k": QUESTION}, claim.journal)
     await store.answer(new.owner, new.task_id, {"k": ANSWER})
     claim = await here.claim_one(queue)
@@ -198,29 +183,22 @@ async def test_an_answer_that_was_forgotten_does_not_come_back(here: Deployment)
 
 
 async def test_the_same_answer_from_two_replicas_queues_the_task_once(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    _store, queue, new, claim = await here.begun()
     await queue.wait(claim, {"k": QUESTION}, claim.journal)
     await asyncio.gather(*(here.store().answer(new.owner, new.task_id, {"k": ANSWER}) for _ in range(4)))
     assert len(await here.claim(queue, count=10)) == 1
 
 
 async def test_progress_and_its_message_are_returned(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun()
     for progress in (Progress(1, 4, "one"), Progress(2.5), Progress(3, None, "three")):
         await queue.keep(claim, Kept(progress=progress))
-        view = await store.get(new.owner, new.task_id)
-        assert view is not None
+        view = await seen(store, new)
         assert view.progress == progress
 
 
 async def test_segments_are_stored_once_and_in_order(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun()
     await queue.emit(claim, 1, {"text": "a"})
     await queue.emit(claim, 1, {"text": "not stored"})
     with pytest.raises(ValueError, match="segment 3"):
@@ -238,8 +216,7 @@ async def test_segments_are_stored_once_and_in_order(here: Deployment) -> None:
 
 @pytest.mark.parametrize("before", ["queued", "running", "waiting"])
 async def test_a_task_is_cancelled_wherever_it_is(here: Deployment, before: str) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     claim = None
     if before != "queued":
         claim = await here.claim_one(queue)
@@ -258,8 +235,7 @@ async def test_a_task_is_cancelled_wherever_it_is(here: Deployment, before: str)
 
 
 async def test_a_task_that_has_ended_cannot_be_cancelled(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     await queue.finish(await here.claim_one(queue), result=RESULT)
     view = await store.cancel(new.owner, new.task_id)
     assert view is not None
@@ -275,8 +251,7 @@ async def test_of_a_cancellation_and_an_end_at_once_one_wins(here: Deployment) -
         claim = await here.claim_one(queue)
         both = [store.cancel(new.owner, new.task_id), queue.finish(claim, result=RESULT)]
         outcomes = await asyncio.gather(*(both if turn % 2 else reversed(both)), return_exceptions=True)
-        view = await store.get(new.owner, new.task_id)
-        assert view is not None
+        view = await seen(store, new)
         lost = any(isinstance(outcome, LeaseLost) for outcome in outcomes)
         assert view.phase is (Phase.CANCELLED if lost else Phase.DONE)
         ends.add(view.phase)
@@ -295,8 +270,7 @@ async def test_a_heartbeat_keeps_a_task_from_being_redelivered(here: Deployment)
 
 
 async def test_a_worker_that_lost_its_lease_can_write_nothing(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     stale = await here.claim_one(queue)
     (claim,) = await here.claim(here.queue("w2", lease_ms=0))
     before = await store._client.command("HGETALL", here.keys.place(new.owner, new.task_id).task)
@@ -316,9 +290,7 @@ async def test_a_worker_that_lost_its_lease_can_write_nothing(here: Deployment) 
 
 
 async def test_writes_that_end_a_claim_can_be_repeated(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun()
     for _ in range(2):
         await queue.release(claim, claim.journal)
     claim = await here.claim_one(queue)
@@ -337,8 +309,7 @@ async def test_a_task_over_which_too_many_workers_were_lost_fails(here: Deployme
     assert [claim.attempt for claim in await here.claim(thief)] == [1]
     assert [claim.attempt for claim in await here.claim(thief)] == [2]
     assert await here.claim(thief) == []
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.phase is Phase.DONE
     assert view.error is not None
     assert view.error["code"] == -32603
@@ -363,10 +334,7 @@ async def test_room_comes_back_as_tasks_expire_and_others_stay_counted(here: Dep
     await store.create(brief, 2)
     await store.create(lasting, 2)
 
-    async def gone() -> bool:
-        return await store.get(brief.owner, brief.task_id) is None
-
-    await eventually(gone)
+    await gone(store, brief)
     assert (await store.totals())[Phase.QUEUED] == 1
     await store.create(here.new(), 2)
     with pytest.raises(TooManyTasks):
@@ -398,23 +366,12 @@ async def test_an_id_is_used_once_by_each_owner(here: Deployment, task_id: str) 
     await store.create(here.new(BOB, task_id=task_id), 1)
 
 
-async def everything(here: Deployment) -> dict[bytes, bytes | None]:
-    """Return all keys of a deployment as they are, dumped."""
-    async with here.store()._client._one_server() as server:
-        return {name: await server.dump(name) async for name in server.scan_iter(match=f"{here.keys.prefix}*")}
-
-
 async def test_an_id_can_be_used_again_when_its_task_has_expired(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new(task_id="mine", retention=Retention("ended", 1))
-    await store.create(new, 10)
-    claim = await here.claim_one(queue)
+    store, queue, new, claim = await here.begun(task_id="mine", retention=Retention("ended", 1))
     await queue.emit(claim, 1, {"text": "a"})
     await queue.finish(claim, result=RESULT)
 
-    async def gone() -> bool:
-        return await store.get(new.owner, new.task_id) is None
-
-    await eventually(gone)
+    await gone(store, new)
     await store.create(here.new(task_id="mine"), 1)
     assert await store.segments(new.owner, new.task_id) == []
     with pytest.raises(LeaseLost):
@@ -459,10 +416,7 @@ async def test_retention_from_the_end_counts_from_the_end(here: Deployment) -> N
         assert view.ended_ms is not None
         assert view.expires_ms == view.ended_ms + 100
 
-    async def gone() -> bool:
-        return await store.get(new.owner, new.task_id) is None
-
-    await eventually(gone)
+    await gone(store, new)
     assert await store.segments(new.owner, new.task_id) == []
 
 
@@ -480,10 +434,7 @@ async def test_retention_from_the_end_counts_from_a_cancellation_too(here: Deplo
     assert view.ended_ms is not None
     assert (view.expires_ms, view.ttl_ms) == (view.ended_ms + 50, view.ended_ms + 50 - view.created_ms)
 
-    async def gone() -> bool:
-        return await store.get(new.owner, new.task_id) is None
-
-    await eventually(gone)
+    await gone(store, new)
     await store.create(here.new(), 1)
     assert await store.segments(new.owner, new.task_id) == []
 
@@ -498,16 +449,15 @@ async def test_a_reader_that_reads_the_task_first_has_all_segments_when_it_has_e
             await queue.emit(claim, number + 1, {"n": number})
         await queue.finish(claim, result=RESULT)
 
-    working, seen = asyncio.create_task(work()), 0
+    working, held = asyncio.create_task(work()), 0
     while True:
-        view = await store.get(new.owner, new.task_id)
-        assert view is not None
+        view = await seen(store, new)
         blocks = await store.segments(new.owner, new.task_id)
-        assert len(blocks) >= seen
-        seen = len(blocks)
+        assert len(blocks) >= held
+        held = len(blocks)
         if view.phase.ended:
             break
-    assert seen == count
+    assert held == count
     await working
 
 
@@ -524,8 +474,7 @@ async def test_the_servers_arithmetic_of_expiry_is_the_models(here: Deployment, 
     created = await store.create(new, 10)
     assert created.expires_ms == expires_ms(retention, created.created_ms, None, MAX_TTL_MS)
     await queue.finish(await here.claim_one(queue), result=RESULT)
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.expires_ms == expires_ms(retention, view.created_ms, view.ended_ms, MAX_TTL_MS)
     kept = min(retention.ms, MAX_TTL_MS) if retention.counts_from == "ended" else None
     assert created.kept_ms == view.kept_ms == kept
@@ -538,10 +487,7 @@ async def test_a_task_that_expired_in_the_queue_or_in_a_worker_is_forgotten(here
     claim = await here.claim_one(queue)
     await store.create(queued, 10)
 
-    async def gone() -> bool:
-        return await store.get(queued.owner, queued.task_id) is None
-
-    await eventually(gone)
+    await gone(store, queued)
     assert await here.claim(queue) == []
     assert await queue.heartbeat(claim) is Heartbeat.LOST
     with pytest.raises(LeaseLost):
@@ -598,8 +544,7 @@ async def test_fields_count_by_the_key_that_sealed_them(here: Deployment) -> Non
     await queue.finish(claim, result=RESULT)
     assert (fields("sealed", old), fields("sealed", new)) == (sealed, 1)
     store._records._holder.replace(both)
-    view = await store.get(task.owner, task.task_id)
-    assert view is not None
+    await seen(store, task)
     assert fields("opened", new) == 1
 
 

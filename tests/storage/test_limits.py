@@ -19,7 +19,7 @@ from gateway.sealing.packing import pack
 from gateway.storage import RedisTaskStore, RedisWorkQueue, records
 from gateway.tasks.model import Phase, Progress
 from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
-from tests.storage.deployments import Deployment, eventually, numbers
+from tests.storage.deployments import Deployment, eventually, everything, numbers
 from tests.storage.servers import Server
 
 pytestmark = pytest.mark.slow
@@ -100,13 +100,6 @@ async def make_case(here: Deployment, **options: Any) -> Case:
     return Case(here, store, queue, await here.claim_one(queue))
 
 
-async def everything(here: Deployment, case: Case) -> dict[str, bytes | None]:
-    """Return all keys of a deployment as they are, dumped."""
-    async with case.store._client._one_server() as server:
-        names = [name async for name in server.scan_iter(match=f"{here.keys.prefix}*")]
-        return {name: await server.dump(name) for name in names}
-
-
 @settings(max_examples=30)
 @given(kind=st.sampled_from(Case.KINDS), size=st.integers(LIMIT - 60, LIMIT + 20))
 def test_stored_values_read_back_and_values_that_do_not_fit_change_nothing(
@@ -116,7 +109,7 @@ def test_stored_values_read_back_and_values_that_do_not_fit_change_nothing(
         here = Deployment(server.url)
         try:
             case, text = await make_case(here, max_value_bytes=LIMIT), "x" * size
-            before = await everything(here, case)
+            before = await everything(here)
             refused = None
             try:
                 written = await case.write(kind, text)
@@ -129,7 +122,7 @@ def test_stored_values_read_back_and_values_that_do_not_fit_change_nothing(
             assert f"the limit is {LIMIT}" in str(refused)
             assert not (await case.phase()).ended
             if kind != "answer":  # the question is stored first
-                assert await everything(here, case) == before
+                assert await everything(here) == before
         finally:
             await here.aclose()
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.storage.outages import QUIET_SECONDS, Outage
-
-
-class Clock:
-    """Shows what it is set to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clocks import Clock
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

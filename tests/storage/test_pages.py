@@ -90,8 +90,7 @@ async def test_a_result_whose_flag_is_not_true_is_not_a_failure(here: Deployment
 
 
 async def test_a_failure_whose_message_cannot_be_read_is_listed_without_it(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     content = [{"type": "text", "text": "no paper"}]
     await queue.finish(await here.claim_one(queue), result={"content": content, "isError": True})
     assert [view.result for view in (await store.page(here.owner(), None, 10)).views] == [
@@ -103,8 +102,7 @@ async def test_a_failure_whose_message_cannot_be_read_is_listed_without_it(here:
 
 
 async def test_a_task_that_cannot_be_opened_is_listed_as_such(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    store, queue, new = await here.created()
     await queue.finish(await here.claim_one(queue), result={"content": []})
     await store._client.command("HSET", here.keys.place(new.owner, new.task_id).task, "capabilities", "s1.x")
     (view,) = (await store.page(here.owner(), None, 10)).views

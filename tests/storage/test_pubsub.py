@@ -22,8 +22,7 @@ MANY_SECONDS = 5.0
 
 
 async def test_a_listener_on_another_replica_hears_of_every_change(here: Deployment) -> None:
-    store, queue, new = here.store(), here.queue(), here.new()
-    await store.create(new, 10)
+    _store, queue, new = await here.created()
     async with aclosing(here.store().watch(new.owner, [new.task_id])) as hints:
         assert await anext(hints) == new.task_id
         claim = await here.claim_one(queue)
@@ -88,8 +87,7 @@ async def subscribed(here: Deployment) -> bool:
 
 async def test_a_listener_hears_again_after_the_server_was_gone(own_server: Server) -> None:
     there = Deployment(own_server.url)
-    store, new = there.store(), there.new()
-    await store.create(new, 10)
+    store, new = await there.stored()
     async with aclosing(there.store().watch(new.owner, [new.task_id])) as hints:
         await anext(hints)
         own_server.kill()
@@ -111,8 +109,7 @@ async def test_a_listener_hears_again_after_the_server_was_gone(own_server: Serv
 async def test_a_lost_hint_is_made_up_for_by_looking_again(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_store, "RECHECK_SECONDS", 0.05)
     monkeypatch.setattr(pubsub.Listener, "hear", lambda self, text: None)
-    store, new = here.store(), here.new()
-    await store.create(new, 10)
+    store, new = await here.stored()
     async with aclosing(store.watch(new.owner, [new.task_id])) as hints:
         for _ in range(4):
             assert await anext(hints) == new.task_id

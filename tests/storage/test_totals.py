@@ -60,7 +60,6 @@ async def treat(here: Deployment, store: RedisTaskStore, queue: RedisWorkQueue, 
 
 
 async def read_all(here: Deployment, store: RedisTaskStore) -> list[TaskView]:
-    """Read each task."""
     pages = [await store.page(here.owner(caller), None, 1000) for caller in CALLERS]
     return [view for page in pages for view in page.views]
 

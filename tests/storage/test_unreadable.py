@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,14 +13,14 @@ import redis
 
 from gateway.errors import LeaseLost, RejectReason, TaskIdTaken
 from gateway.sealing.formats import STORED_VALUE, TASK_RECORD
-from gateway.sealing.keyring import KeyRing, generate_entry
+from gateway.sealing.keyring import KeyRing
 from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.storage import unreadable as module
 from gateway.storage.plain_fields import read_plain
 from gateway.storage.unreadable import Unreadable, UnreadableLog
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Claim, Kept, NewTask, Spending, TaskQuestion
-from tests.storage.deployments import Deployment, is_counted
+from tests.storage.deployments import Deployment, is_counted, rotate, seen
 
 pytestmark = pytest.mark.slow
 
@@ -250,8 +249,7 @@ async def test_a_record_without_a_number_is_read_and_run_like_one_with_the_first
     ):
         await site.set(field, store._records.seal(new.owner, new.task_id, field, value, stored).encode())
     await site.set("about", stored)
-    view = await store.get(new.owner, new.task_id)
-    assert view is not None
+    view = await seen(store, new)
     assert view.opened
     assert (await site.here.claim_one(site.queue)).arguments == new.arguments
 
@@ -342,18 +340,11 @@ async def test_an_answer_to_a_single_use_call_in_a_newer_format_is_not_repeated(
         assert (await store.spend(mine, "flow", 1, b"digest", SOON, leg_ms=SOON)).outcome is outcome
 
 
-async def rotated(here: Deployment) -> KeyRing:
-    """Return a ring with a new key, after the secret of the store was sealed with it; tasks have the old one."""
-    new = KeyRing.parse(generate_entry(os.urandom))
-    await here.store(ring=KeyRing((*new.keys, *here.ring.keys))).check()
-    return new
-
-
 async def test_a_worker_without_the_key_hands_a_task_on_at_once_and_it_fails_for_nobody(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     await site.start("queued")
-    other = await rotated(site.here)
+    other = await rotate(site.here)
     stranger = site.here.queue("stranger", ring=other)
     for _ in range(3):
         assert await site.here.claim(stranger, count=10) == []
@@ -365,7 +356,7 @@ async def test_a_worker_without_the_key_hands_a_task_on_at_once_and_it_fails_for
 
 async def test_a_lost_worker_counts_but_one_without_the_key_never_gives_a_task_up(site: Site) -> None:
     await site.store.create(site.neighbour, 10)
-    other = await rotated(site.here)
+    other = await rotate(site.here)
     ring = KeyRing((*other.keys, *site.here.ring.keys))
     await site.here.claim_one(site.here.queue("lost", ring=ring))
     stranger = site.here.queue("stranger", ring=other, lease_ms=0)

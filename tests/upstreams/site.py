@@ -42,11 +42,8 @@ class Site(Deployment):
     """Two replicas that know their callers by tokens, with a file of upstreams, and with a worker if there is a store.
 
     Args:
-        directory: where the file and the logs go.
         upstreams: the entries of the file.
-        server: the task store; None for none.
         settings: of all replicas and workers; without `GATEWAY_TOOLS` there are no local tools.
-        names: of the replicas.
     """
 
     def __init__(
@@ -89,20 +86,12 @@ class Site(Deployment):
         return sum(replica.metric(name, **labels) for replica in self.replicas if replica.alive)
 
     def logged_text(self) -> str:
-        """Return everything that any process has logged."""
         return "\n".join(text for _, text in self.logs())
 
 
 @dataclass
 class Reply:
-    """The answer to a request.
-
-    Attributes:
-        status: of the HTTP response.
-        url: the replica that answered.
-        response: the JSON-RPC response.
-        notices: the messages before it.
-    """
+    """The answer to a request. `url` is the replica that answered, `notices` are the messages before the response."""
 
     status: int
     url: str
@@ -138,15 +127,7 @@ class Reply:
 
 @dataclass
 class User:
-    """A client of one user; an async context manager.
-
-    Attributes:
-        urls: the replicas, which get its requests in turn.
-        capabilities: what it declares with each request.
-        headers: sent with each request.
-        meta: further members of `_meta`.
-        replies: everything that came, in order.
-    """
+    """A client of one user; an async context manager. The replicas at `urls` get its requests in turn."""
 
     urls: Sequence[str]
     token: str | None
@@ -224,7 +205,6 @@ class User:
     async def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, answers: Answers | None = None, **params: Any
     ) -> Reply:
-        """Call a tool to its end."""
         return await self.complete("tools/call", {"name": tool, "arguments": arguments or {}, **params}, answers)
 
     async def task(self, tool: str, arguments: Mapping[str, Any] | None = None) -> str:
@@ -266,7 +246,6 @@ class User:
         return [entry["uri" if kind == "resources" else "name"] for entry in await self.list(kind)]
 
     async def list(self, kind: str = "tools") -> list[dict[str, Any]]:
-        """Return the entries of a whole list."""
         method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
         entries: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
@@ -343,6 +322,5 @@ def _messages(kind: str, content: bytes) -> list[dict[str, Any]]:
 
 
 def entry(url: str, **options: Any) -> dict[str, Any]:
-    """Return an entry of the file."""
     headers = options.pop("headers", None)
     return {"url": url, **({"headers": headers} if headers else {}), "gateway": options}

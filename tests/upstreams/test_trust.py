@@ -43,7 +43,6 @@ class Exchanging(TokenEndpoint):
         self.expires_in = 600
 
     def exchange(self, request: Request) -> None:
-        """Answer one request."""
         subject = jwt.decode(request.form["subject_token"], SECRET, ["HS256"], audience=AUDIENCE)["sub"]
         claims = {
             "sub": subject,
@@ -298,7 +297,6 @@ async def test_a_callers_token_is_nowhere_but_at_the_token_endpoint(
 
 
 def _everything_in(redis: Server) -> str:
-    """Return all keys and values of a store."""
     names = redis.ask("KEYS", "*")
     assert isinstance(names, list)
     return "\n".join(repr((name, redis.ask("DUMP", name.decode()))) for name in names)

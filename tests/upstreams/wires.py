@@ -18,14 +18,13 @@ WIRES = (RELEASED, LEGACY, DRAFT)
 class Speaker(Protocol):
     """Calls tools, prompts and resources to their end, each request at the next replica."""
 
-    async def __call__(self, method: str, params: Mapping[str, Any], answers: Answers | None = None) -> dict[str, Any]:
-        """Return the final result of a request."""
-        ...
+    async def __call__(
+        self, method: str, params: Mapping[str, Any], answers: Answers | None = None
+    ) -> dict[str, Any]: ...
 
 
 @asynccontextmanager
 async def speaking(wire: str, site: Site, principal: str, **options: Any) -> AsyncIterator[Speaker]:
-    """Speak a wire while the context is open."""
     if wire == RELEASED:
         async with site.user(principal, **options) as user:
 

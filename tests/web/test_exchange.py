@@ -25,8 +25,6 @@ class Wire:
     """The server's side of ASGI: what arrives is put in, what leaves is kept.
 
     Attributes:
-        arrived: events for the application to receive.
-        sent: events that the application has sent.
         reads: cleared, the client takes nothing: sending waits, as uvicorn's does.
     """
 

@@ -30,12 +30,7 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 class Replica:
-    """A server that reads one request per connection, and sends the answer that the test sets.
-
-    Attributes:
-        seen: the head and the body of each request.
-        gone: set once a client has hung up.
-    """
+    """A server that reads one request per connection, and sends the answer that the test sets."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

@@ -32,12 +32,7 @@ def parent() -> Iterator[Path]:
 
 
 class Process:
-    """A process of a host.
-
-    Attributes:
-        taken: the messages that it got.
-        reply: what it replies.
-    """
+    """A process of a host, with the messages that it got, and its reply."""
 
     def __init__(self, parent: Path, boot: bytes, ring: str = OLD, audience: str = "tests") -> None:
         self.keys = KeyHolder(KeyRing.parse(ring), audience, clock=lambda: 0.0, random_bytes=os.urandom)

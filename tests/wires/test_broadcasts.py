@@ -40,13 +40,7 @@ Take = Callable[[bytes], object]
 
 
 class Air:
-    """Delivers messages to all listeners, including the sender, as the store does.
-
-    Attributes:
-        messages: the sent messages.
-        works: whether it delivers messages.
-        hold: the event that a message waits for, or None.
-    """
+    """Delivers messages to all listeners, including the sender, as the store does. Each waits for `hold`, if set."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
@@ -71,11 +65,7 @@ class Air:
 
 
 class Process:
-    """A replica that records the hints it receives.
-
-    Attributes:
-        heard: kind and text of each hint.
-    """
+    """A replica that records kind and text of each hint it receives."""
 
     def __init__(self, boot: bytes, *carriers: Carrier, key: str = KEY) -> None:
         self.telemetry = Telemetry()

@@ -14,24 +14,15 @@ from gateway.engine import driver
 from gateway.process import replica, services
 from gateway.process.app import GatewayApp
 from tests.asgi import Client, make_app
+from tests.clocks import Clock
 from tests.integration.raw import META_CAPABILITIES, Answer, accept, request, tool_call
 
 FLOW_MAX, TTL = 1000, 100
 
 
-class Clock:
-    """The time in seconds since the epoch, moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture(scope="module")
 def clock() -> Iterator[Clock]:
-    clock = Clock()
+    clock = Clock(1_700_000_000.0)
     with pytest.MonkeyPatch.context() as patch:
         for module in (replica, services):
             patch.setattr(module, "time", SimpleNamespace(time=clock, monotonic=clock))

@@ -58,7 +58,6 @@ def three_parts() -> Registry:
 
 
 def catalogue(registry: Registry, *, page_size: int = 37, key: str = KEY, **more: Any) -> Catalogue:
-    """Return the catalogue of one replica."""
     keys = KeyHolder(KeyRing.parse(key), "tests", clock=time.time, random_bytes=os.urandom)
     return Catalogue(registry, WORDS, keys, {}, page_size, **more)
 

@@ -69,7 +69,6 @@ def names(result: Mapping[str, Any]) -> list[str]:
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
-    """Return the code and the message of an error."""
     error = answer.message["error"]
     return error["code"], error["message"]
 
@@ -272,8 +271,6 @@ class Watched:
 
 
 class Stream:
-    """One open stream."""
-
     def __init__(self, messages: AsyncIterator[bytes]) -> None:
         self._messages = messages
 

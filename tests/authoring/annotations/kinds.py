@@ -79,7 +79,6 @@ class Entry(NamedTuple):
 
 
 def entries() -> list[Entry]:
-    """Return the committed table."""
     with (FOLDER / "collected.tsv").open(newline="") as file:
         rows = csv.DictReader(file, delimiter="\t")
         return [Entry(row["kind"], row["annotation"], int(row["uses"]), row["example"]) for row in rows]
@@ -204,12 +203,10 @@ def asked_for(entry: Entry) -> Any:
 
 
 def example(kind: Any, mode: Any = "validation") -> Any:
-    """Return a JSON value that fits a type."""
     return fitting(TypeAdapter(kind).json_schema(mode=mode))
 
 
 def fitting(schema: Mapping[str, Any]) -> Any:
-    """Return a JSON value that fits a schema."""
     return _fitting(plain(schema))
 
 

@@ -59,22 +59,17 @@ ODD = "Value error, the size must be even"
 
 
 @pytest.mark.parametrize("as_task", [None, True])
-def test_a_question_is_asked_again_with_the_reason(as_task: bool | None) -> None:
-    assert messages_of(sized, {"size": 3}, {"size": "x"}, {"size": 4}, as_task=as_task) == [
+@pytest.mark.parametrize(
+    ("last", "end"), [(4, "Size 4"), (5, f"The client's answers to 'size' do not match what was asked. size: {ODD}")]
+)
+def test_a_question_is_asked_again_with_the_reason_until_the_call_ends(
+    as_task: bool | None, last: int, end: str
+) -> None:
+    assert messages_of(sized, {"size": 3}, {"size": "x"}, {"size": last}, as_task=as_task) == [
         "Which size?",
         REFUSED + ODD,
         REFUSED + "Input should be a valid integer",
-        "Size 4",
-    ]
-
-
-@pytest.mark.parametrize("as_task", [None, True])
-def test_a_question_that_no_answer_fits_ends_the_call_with_the_last_reason(as_task: bool | None) -> None:
-    assert messages_of(sized, {"size": 3}, {"size": "x"}, {"size": 5}, as_task=as_task) == [
-        "Which size?",
-        REFUSED + ODD,
-        REFUSED + "Input should be a valid integer",
-        f"The client's answers to 'size' do not match what was asked. size: {ODD}",
+        end,
     ]
 
 

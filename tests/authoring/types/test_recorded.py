@@ -124,8 +124,6 @@ class Call:
 
 
 def step_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
-    """Return a call of one step."""
-
     async def t(ctx: Context) -> Any:
         return await ctx.step("it", function, *args, **kwargs)
 
@@ -133,8 +131,6 @@ def step_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
 
 
 def returning(annotation: Any, value: Any) -> Callable[[], Any]:
-    """Return a function with this return annotation."""
-
     def make() -> Any:
         return value
 

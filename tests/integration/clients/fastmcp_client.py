@@ -77,7 +77,6 @@ async def drive(url: str) -> dict[str, Any]:
 
 
 def text_of(result: Any) -> str:
-    """The text blocks of a result, joined."""
     return "".join(block.text for block in result.content)
 
 

@@ -67,16 +67,13 @@ async def drive(url: str) -> dict[str, Any]:
 
 
 def text_of(result: mcp_types.CallToolResult) -> str:
-    """The text blocks of a tool's result, joined."""
     return "".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent))
 
 
 def contents_of(result: mcp_types.ReadResourceResult) -> str:
-    """The texts of a resource, joined."""
     return "".join(part.text for part in result.contents if isinstance(part, mcp_types.TextResourceContents))
 
 
 def messages_of(result: mcp_types.GetPromptResult) -> str:
-    """The texts of a prompt's messages, joined."""
     contents = (message.content for message in result.messages)
     return "".join(content.text for content in contents if isinstance(content, mcp_types.TextContent))

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.cli.round_robin import Front
-from gateway.web.listener import listen
 from loadtest.cluster import REPOSITORY
 from tests.integration.clients import sdk_client
-from tests.integration.fleet import Fleet
+from tests.integration.clients.running import said_by
+from tests.integration.fleet import Fleet, front_of
 
 HERE = Path(__file__).parent
 PEERS = REPOSITORY / ".venvs"
-CLIENT_SECONDS = 60
+NODE = PEERS / "node"
 
 Drive = Callable[[str], Awaitable[dict[str, Any]]]
 
@@ -67,49 +65,25 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 async def url(fleet: Fleet) -> AsyncIterator[str]:
-    """The address of a front that gives each connection to the next replica."""
-    listener = listen("127.0.0.1", 0)
-    front = Front([replica.address for replica in fleet.replicas], listener)
-    await front.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-    await front.close()
+    async with front_of(fleet) as url:
+        yield url
 
 
-async def drive_process(*command: str) -> dict[str, Any]:
-    """Run a driver in a separate process and return its output."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=REPOSITORY,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        output, errors = await asyncio.wait_for(process.communicate(), CLIENT_SECONDS)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, errors.decode(errors="replace")
-    saw: dict[str, Any] = json.loads(output)
-    return saw
+def drives(*command: Path, after: Sequence[Path] = ()) -> Drive:
+    async def drive(url: str) -> dict[str, Any]:
+        output, _ = await said_by(*command, url, *after)
+        saw: dict[str, Any] = json.loads(output)
+        return saw
 
-
-async def drive_fastmcp(url: str) -> dict[str, Any]:
-    return await drive_process(str(PEERS / "fastmcp" / "bin" / "python"), str(HERE / "fastmcp_client.py"), url)
-
-
-async def drive_typescript(url: str) -> dict[str, Any]:
-    node = PEERS / "node"
-    return await drive_process(str(node / "bin" / "node"), str(HERE / "typescript_client.mjs"), url, str(node))
+    return drive
 
 
 @pytest.mark.parametrize(
     "drive",
     [
         pytest.param(sdk_client.drive, id="mcp"),
-        pytest.param(drive_fastmcp, id="fastmcp"),
-        pytest.param(drive_typescript, id="typescript"),
+        pytest.param(drives(PEERS / "fastmcp/bin/python", HERE / "fastmcp_client.py"), id="fastmcp"),
+        pytest.param(drives(NODE / "bin/node", HERE / "typescript_client.mjs", after=[NODE]), id="typescript"),
     ],
 )
 async def test_a_client_lists_calls_is_asked_reads_gets_and_completes_across_replicas(drive: Drive, url: str) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.round_robin import Front
-from gateway.web.listener import listen
 from loadtest.cluster import REPOSITORY, wait_until
-from tests.integration.fleet import Fleet
-from tests.storage.servers import Server
+from tests.integration.fleet import Fleet, front_of
+from tests.storage.servers import Server, own_redis
 
 HERE = Path(__file__).parent
 PEERS = REPOSITORY / ".venvs"
@@ -65,13 +61,8 @@ STATUSES = {
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[Server]:
-    """The task store. Its path leaves room for the name of a socket."""
-    directory = Path(tempfile.mkdtemp(prefix="gw-"))
-    server = Server("redis", directory)
-    server.start()
-    yield server
-    server.end()
-    shutil.rmtree(directory)
+    with own_redis() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +81,8 @@ def fleet(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
 
 @pytest.fixture
 async def url(fleet: Fleet) -> AsyncIterator[str]:
-    """The address of a front that gives each connection to the next replica."""
-    listener = listen("127.0.0.1", 0)
-    front = Front([replica.address for replica in fleet.replicas], listener)
-    await front.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-    await front.close()
+    async with front_of(fleet) as url:
+        yield url
 
 
 async def drive(restart: Callable[[], None], *command: Path | str) -> dict[str, Any]:
@@ -133,11 +120,14 @@ def answers_of(requests: list[tuple[str, int, str]]) -> list[tuple[str, list[str
     return answers
 
 
+DRIVER = "tests.integration.clients.handshake_python"
+
+
 @pytest.mark.parametrize(
     ("command", "has_tasks"),
     [
-        pytest.param((PEERS / "mcp1/bin/python", HERE / "handshake_python1.py"), True, id="mcp-1"),
-        pytest.param((sys.executable, HERE / "handshake_python2.py"), False, id="mcp-2"),
+        pytest.param((PEERS / "mcp1/bin/python", "-m", f"{DRIVER}1"), True, id="mcp-1"),
+        pytest.param((sys.executable, "-m", f"{DRIVER}2"), False, id="mcp-2"),
         pytest.param((NODE / "bin/node", HERE / "handshake_typescript.mjs", NODE), True, id="typescript-1"),
     ],
 )

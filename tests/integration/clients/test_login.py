@@ -37,12 +37,7 @@ CLIENTS: Mapping[str, Sequence[Path | str]] = {
 
 
 class Deployment:
-    """Two replicas behind one address, and the authorization server that they send clients to.
-
-    Attributes:
-        url: of the endpoint.
-        requests: what clients asked the authorization server for, in order.
-    """
+    """Two replicas behind one address, and the authorization server that they send clients to."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import Iterator
@@ -13,12 +12,12 @@ import pytest
 
 from gateway.auth.tokens import mint
 from loadtest.cluster import REPOSITORY
+from tests.integration.clients.running import said_by
 from tests.integration.fleet import Fleet
 
 HERE = Path(__file__).parent
 PEERS = REPOSITORY / ".venvs"
 NODE = PEERS / "node"
-CLIENT_SECONDS = 60
 
 AUDIENCE, SECRET = "tests", "a secret of more than thirty-two bytes"
 SETTINGS = {
@@ -46,9 +45,6 @@ class Refusal(NamedTuple):
     """A refusal of a client, and the gateway's message.
 
     Attributes:
-        replica: that it calls.
-        tool: that it calls.
-        calls: how many it makes at once.
         words: a pattern of what its user should read.
         token: that it calls with, None for the one that it connected with.
         without_body: what a user reads whose client does not read what comes with this status, as Python 1 does not.
@@ -76,26 +72,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield fleet
 
 
-async def said_by(*command: Path | str) -> str:
-    """Run a client in a separate process and return its message to the user."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=REPOSITORY,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        output, errors = await asyncio.wait_for(process.communicate(), CLIENT_SECONDS)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    said = (output + errors).decode(errors="replace")
-    assert process.returncode == 0, said
-    return said
-
-
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("why", REFUSALS)
 async def test_a_refused_client_tells_its_user_why(why: str, client: str, fleet: Fleet) -> None:
@@ -103,4 +79,4 @@ async def test_a_refused_client_tells_its_user_why(why: str, client: str, fleet:
     token = mint(SECRET, f"{client}, {why}", AUDIENCE)
     arguments = (fleet[refusal.replica].url, token, refusal.token or token, refusal.tool, str(refusal.calls))
     expected = refusal.without_body if client == "Python 1" and refusal.without_body else refusal.words
-    assert re.search(expected, await said_by(*CLIENTS[client], *arguments))
+    assert re.search(expected, "".join(await said_by(*CLIENTS[client], *arguments)))

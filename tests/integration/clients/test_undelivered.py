@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.round_robin import Front
-from gateway.web.listener import listen
+from tests.integration.clients.running import said_by
 from tests.integration.clients.test_refusals import CLIENTS as REFUSED
-from tests.integration.clients.test_refusals import HERE, said_by
-from tests.integration.fleet import Fleet
+from tests.integration.clients.test_refusals import HERE
+from tests.integration.fleet import Fleet, front_of
 
 CLIENTS = {
     name: [
@@ -36,17 +35,15 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
     for replica in fleet.replicas:
         replica.environ["GATEWAY_REPLICA_URL"] = "http://127.0.0.1:9"
         replica.environ["GATEWAY_PEERS"] = ",".join(other.url for other in fleet.replicas)
-    listener = listen("127.0.0.1", 0)
     with fleet:
-        front = Front([replica.address for replica in fleet.replicas], listener)
-        await front.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-        await front.close()
+        async with front_of(fleet) as url:
+            yield url
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_a_lost_answer_ends_its_call_and_not_the_session(client: str, url: str) -> None:
-    texts = json.loads((await said_by(*CLIENTS[client], url)).splitlines()[0])
+    output, _ = await said_by(*CLIENTS[client], url)
+    texts = json.loads(output.splitlines()[0])
     assert texts[1::2] == ["done"] * 3
     assert LOST in texts
     assert set(texts[::2]) <= {LOST, "Ada"}, "a request that the client makes at any time may change whose turn it is"

@@ -33,7 +33,6 @@ async def drive(url: str) -> list[str]:
 
 
 def text_of(result: mcp_types.CallToolResult) -> str:
-    """The text blocks of a result, joined."""
     return "".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent))
 
 

@@ -19,7 +19,6 @@ class Script:
     """The work of a driver.
 
     Attributes:
-        url: of the endpoint.
         headers: with a token that is valid.
         refused_headers: with a token that is not.
         calls: of the tool, by what they are called: the arguments, and the forms that the user fills in. The user
@@ -37,12 +36,7 @@ class Script:
 
 
 class User:
-    """Fills in forms, and records the questions.
-
-    Attributes:
-        questions: the messages of the forms.
-        forms: that are still to be filled in.
-    """
+    """Fills in forms, and records the questions."""
 
     def __init__(self) -> None:
         self.questions: list[str] = []
@@ -67,7 +61,6 @@ class Observer:
         self.hooks = {"request": [self.note]}
 
     async def note(self, request: Any) -> None:
-        """Record the version of a call."""
         if request.method == "POST" and json.loads(request.content).get("method") == "tools/call":
             self.protocol = request.headers["mcp-protocol-version"]
 

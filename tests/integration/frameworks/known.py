@@ -22,9 +22,7 @@ class Framework:
     """A framework, with the settings of its users.
 
     Attributes:
-        package: its name at its registry.
         protocol: the version that it negotiates.
-        driver: the file that drives it.
         environment: what it is installed in, below `.venvs` and `tests/peers`.
         refused: what its user reads where the token is not valid.
         asks: whether it can ask the user.

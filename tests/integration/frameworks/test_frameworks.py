@@ -14,11 +14,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.auth.tokens import mint
-from gateway.cli.round_robin import Front
-from gateway.web.listener import listen
 from loadtest.cluster import REPOSITORY
 from loadtest.cluster.common import HOST, LoggedProcess, find_program
-from tests.integration.fleet import Fleet
+from tests.integration.fleet import Fleet, front_of
 from tests.integration.frameworks.known import FRAMEWORKS, INSPECTOR, NODE, SESSION, STATELESS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -51,12 +49,7 @@ INCAPABLE = "This needs a client that supports elicitation.form, which this one 
 
 
 class Inspector(LoggedProcess):
-    """The Inspector, in which one server has an entry for each protocol version.
-
-    Args:
-        directory: where its files go.
-        servers: by name.
-    """
+    """The Inspector, in which one server has an entry for each protocol version."""
 
     def __init__(self, directory: Path, servers: Mapping[str, Mapping[str, Any]]) -> None:
         self._config = directory / "config.json"
@@ -82,7 +75,6 @@ class Inspector(LoggedProcess):
 
     @property
     def page(self) -> str:
-        """The address of its page."""
         return f"http://{HOST}:{self.port}/?MCP_INSPECTOR_API_TOKEN={INSPECTOR_TOKEN}"
 
 
@@ -101,12 +93,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def url(fleet: Fleet) -> AsyncIterator[str]:
-    """The address of a front that gives each connection to the next replica."""
-    listener = listen(HOST, 0)
-    front = Front([replica.address for replica in fleet.replicas], listener)
-    await front.start()
-    yield f"http://{HOST}:{listener.getsockname()[1]}/mcp"
-    await front.close()
+    async with front_of(fleet) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,7 @@ class Calling:
     """Sends requests.
 
     Args:
-        replicas: the replicas, which get the requests in turn.
         metas: additions to `_meta` in the first leg, the second, and so on.
-        headers: additional headers of all requests.
     """
 
     def __init__(
@@ -40,7 +38,6 @@ class Calling:
         self._capabilities = {"elicitation": {"form": {}}, "extensions": extensions}
 
     def post(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request, and return the message that answers it."""
         meta = {
             f"{META}/protocolVersion": VERSION,
             f"{META}/clientCapabilities": self._capabilities,

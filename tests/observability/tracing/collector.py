@@ -16,13 +16,7 @@ from loadtest.cluster import wait_until
 
 @dataclass(frozen=True)
 class Seen:
-    """A span as it was sent.
-
-    Attributes:
-        process: the name of the replica or worker.
-        kind: `SERVER`, `CONSUMER` or `INTERNAL`.
-        links: the ids of traces that it is linked to.
-    """
+    """A span as it was sent. Its `kind` is `SERVER`, `CONSUMER` or `INTERNAL`."""
 
     trace_id: str
     span_id: str

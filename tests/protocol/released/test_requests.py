@@ -56,6 +56,12 @@ class Draft:
         raw = [(name.encode(), value.encode("latin-1")) for name, value in self.headers.items()]
         return read_request(Request(1, self.method, params), Headers(raw))
 
+    def send(self, header: str, value: str | None) -> None:
+        """Send another value of a header, or none."""
+        self.headers.pop(header, None)
+        if value is not None:
+            self.headers[header] = value
+
     def refusal(self) -> RpcError:
         with pytest.raises(RpcError) as caught:
             self.read()
@@ -142,9 +148,7 @@ def test_every_level_and_token_of_the_schema_is_accepted(level: str, token: str 
 @pytest.mark.parametrize("sent", [None, "", "v999", "2026-07-28 x", "2025-11-25"])
 def test_a_version_header_that_differs_is_a_mismatch(sent: str | None) -> None:
     draft = Draft()
-    del draft.headers["mcp-protocol-version"]
-    if sent is not None:
-        draft.headers["mcp-protocol-version"] = sent
+    draft.send("mcp-protocol-version", sent)
     assert type(draft.refusal()) is HeaderMismatch
 
 
@@ -161,9 +165,7 @@ def test_an_agreed_version_that_is_not_served_is_unsupported(version: str) -> No
 @pytest.mark.parametrize("sent", [None, " ", "tools/list", "TOOLS/CALL", "=?base64?dG9vbHMvY2FsbA==?="])
 def test_a_method_header_that_differs_is_a_mismatch(method: str, sent: str | None) -> None:
     draft = Draft(method)
-    del draft.headers["mcp-method"]
-    if sent is not None:
-        draft.headers["mcp-method"] = sent
+    draft.send("mcp-method", sent)
     error = draft.refusal()
     assert type(error) is HeaderMismatch
     assert "Mcp-Method" in error.message
@@ -173,9 +175,7 @@ def test_a_method_header_that_differs_is_a_mismatch(method: str, sent: str | Non
 @pytest.mark.parametrize("sent", [None, "", "other", "ECHO", "=?base64?ZWNobw?=", "=?base64?b3RoZXI=?="])
 def test_a_name_header_that_differs_is_a_mismatch(method: str, parameter: str, sent: str | None) -> None:
     draft = Draft(method, **{parameter: "echo"})
-    del draft.headers["mcp-name"]
-    if sent is not None:
-        draft.headers["mcp-name"] = sent
+    draft.send("mcp-name", sent)
     error = draft.refusal()
     assert type(error) is HeaderMismatch
     assert "Mcp-Name" in error.message
@@ -205,8 +205,7 @@ def test_a_name_header_may_have_blanks_around_it_or_be_encoded(value: str) -> No
 @pytest.mark.parametrize("sent", [None, "anything"])
 def test_other_methods_need_no_name_header(method: str, sent: str | None) -> None:
     draft = Draft(method, name="echo")
-    if sent is not None:
-        draft.headers["mcp-name"] = sent
+    draft.send("mcp-name", sent)
     assert draft.read().method == method
 
 
@@ -217,9 +216,7 @@ def test_a_name_that_is_not_a_string_is_left_to_the_parameters_of_the_method(
 ) -> None:
     draft = Draft()
     draft.params = params
-    del draft.headers["mcp-name"]
-    if sent is not None:
-        draft.headers["mcp-name"] = sent
+    draft.send("mcp-name", sent)
     with pytest.raises(InvalidParams, match=r"params\.name"):
         read_tool_call(draft.read().params)
 
@@ -233,43 +230,21 @@ def test_a_long_value_is_not_repeated_whole() -> None:
 # --- which mistake is reported first -----------------------------------------------------------------
 
 
-def _no_meta(draft: Draft) -> None:
-    draft.meta = None
-
-
-def _no_capabilities(draft: Draft) -> None:
-    draft.meta.pop(CAPABILITIES, None)
-
-
-def _version_mismatch(draft: Draft) -> None:
-    draft.headers["mcp-protocol-version"] = "2026-07-28"
-    draft.meta[VERSION] = "v999.0.0"
-
-
-def _unsupported_version(draft: Draft) -> None:
-    draft.headers["mcp-protocol-version"] = draft.meta[VERSION] = "v999.0.0"
-
-
-def _method_mismatch(draft: Draft) -> None:
-    draft.headers["mcp-method"] = "tools/list"
-
-
-def _name_mismatch(draft: Draft) -> None:
-    draft.headers["mcp-name"] = "other"
-
-
-def _wrong_client_info(draft: Draft) -> None:
-    draft.meta[CLIENT_INFO] = 5
-
-
-LADDER: list[tuple[Callable[[Draft], None], type[RpcError], str]] = [
-    (_no_capabilities, InvalidParams, CAPABILITIES),
-    (_version_mismatch, HeaderMismatch, "MCP-Protocol-Version"),
-    (_unsupported_version, UnsupportedVersion, "Unsupported protocol version"),
-    (_method_mismatch, HeaderMismatch, "Mcp-Method"),
-    (_name_mismatch, HeaderMismatch, "Mcp-Name"),
-    (_wrong_client_info, InvalidParams, CLIENT_INFO),
+LADDER: list[tuple[dict[str, str], dict[str, Any], type[RpcError], str]] = [
+    ({}, {CAPABILITIES: None}, InvalidParams, CAPABILITIES),
+    ({"mcp-protocol-version": "2026-07-28"}, {VERSION: "v999.0.0"}, HeaderMismatch, "MCP-Protocol-Version"),
+    ({"mcp-protocol-version": "v999.0.0"}, {VERSION: "v999.0.0"}, UnsupportedVersion, "Unsupported protocol version"),
+    ({"mcp-method": "tools/list"}, {}, HeaderMismatch, "Mcp-Method"),
+    ({"mcp-name": "other"}, {}, HeaderMismatch, "Mcp-Name"),
+    ({}, {CLIENT_INFO: 5}, InvalidParams, CLIENT_INFO),
 ]
+"""Rung → headers and members of `_meta` that break it (None: left out), the error, and words of it."""
+
+
+def spoil(draft: Draft, rung: int) -> None:
+    headers, meta, _, _ = LADDER[rung]
+    draft.headers |= headers
+    draft.meta = {name: value for name, value in (draft.meta | meta).items() if value is not None}
 
 
 @pytest.mark.parametrize(
@@ -283,9 +258,9 @@ LADDER: list[tuple[Callable[[Draft], None], type[RpcError], str]] = [
 )
 def test_of_two_mistakes_the_one_on_the_earlier_rung_is_reported(first: int, second: int) -> None:
     draft = Draft()
-    LADDER[second][0](draft)
-    spoil, error_type, words = LADDER[first]
-    spoil(draft)
+    spoil(draft, second)
+    spoil(draft, first)
+    _, _, error_type, words = LADDER[first]
     error = draft.refusal()
     assert type(error) is error_type
     assert words in error.message
@@ -293,8 +268,8 @@ def test_of_two_mistakes_the_one_on_the_earlier_rung_is_reported(first: int, sec
 
 def test_no_metadata_at_all_is_invalid_params_and_not_a_mismatch() -> None:
     draft = Draft("server/discover")
-    _method_mismatch(draft)
-    _no_meta(draft)
+    spoil(draft, 3)
+    draft.meta = None
     error = draft.refusal()
     assert type(error) is InvalidParams
     assert "2026-07-28" in error.message
@@ -302,7 +277,7 @@ def test_no_metadata_at_all_is_invalid_params_and_not_a_mismatch() -> None:
 
 def test_a_contradiction_is_reported_before_an_unknown_version() -> None:
     draft = Draft("server/discover")
-    _version_mismatch(draft)
+    spoil(draft, 1)
     assert type(draft.refusal()) is HeaderMismatch
 
 

@@ -16,23 +16,10 @@ from gateway.protocol.released.tasks import (
     task,
     task_meta,
 )
-from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
+from gateway.tasks.model import Phase, Progress
+from tests.protocol.task_views import ERROR, QUESTION, QUEUED
 
-VIEW = TaskView(
-    task_id="t_1",
-    tool="work",
-    phase=Phase.QUEUED,
-    created_ms=1_700_000_000_123,
-    updated_ms=1_700_000_001_000,
-    ended_ms=None,
-    expires_ms=1_700_000_060_123,
-    ttl_ms=60_000,
-    now_ms=1_700_000_010_123,
-    generation=0,
-    form="released",
-)
-ERROR = {"code": -32000, "message": "Out of tea"}
-QUESTION = WireQuestion("who", b"digest", "elicitation/create", {"mode": "form", "message": "Who?"})
+VIEW = replace(QUEUED, form="released")
 
 
 @pytest.mark.parametrize(

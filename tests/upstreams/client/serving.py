@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -16,7 +16,7 @@ from gateway.upstreams.credentials import Credentials, PlainHeaders
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.stateless import StatelessClient
-from tests.upstreams.servers.plain_http import Exchange, PlainServer
+from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
 
 NAME = "shop"
 CLIENT_INFO = {"name": "sealed-gateway", "version": "1"}
@@ -68,17 +68,12 @@ def notice(method: str, **params: Any) -> dict[str, Any]:
 
 
 async def fine(exchange: Exchange, message: Any) -> None:
-    """Answer with an empty result."""
     exchange.json(result(message["id"]))
 
 
 @dataclass
-class Shop:
-    """A server that answers each request with the next of `answers`, then with the last one again.
-
-    Attributes:
-        exchanges: the requests, and `messages` their bodies.
-    """
+class Shop(Served):
+    """A server that answers each request with the next of `answers`, then with the last one again."""
 
     answers: list[Answer] = field(default_factory=lambda: [fine])
     exchanges: list[Exchange] = field(default_factory=list)
@@ -86,13 +81,6 @@ class Shop:
 
     def __post_init__(self) -> None:
         self.server = PlainServer(self._handle)
-
-    def __enter__(self) -> Self:
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.__exit__()
 
     async def _handle(self, exchange: Exchange) -> None:
         answer = self.answers[min(len(self.exchanges), len(self.answers) - 1)]
@@ -103,8 +91,6 @@ class Shop:
 
 
 class Asking:
-    """A client and what it counts."""
-
     def __init__(self, http: HttpClient, credentials: Credentials, **options: Any) -> None:
         self.counted = Counting()
         self.client = StatelessClient(NAME, http, credentials, self.counted, client_info=CLIENT_INFO, **options)

@@ -28,6 +28,7 @@ from gateway.upstreams.credentials import (
 )
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
+from tests.clocks import Clock
 from tests.identity import IdentityProvider, Request
 from tests.token_endpoint import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.upstreams.client.serving import Shop, asking, fine
@@ -35,15 +36,6 @@ from tests.upstreams.servers.plain_http import Exchange
 
 ADA, BOB = Principal("https://id.test", "ada", "app"), Principal("https://id.test", "bob", "app")
 CANARY = "canary.token-of-ada.signature"
-
-
-class Clock:
-    """A clock that moves only when it is set."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Issuer(IdentityProvider):

@@ -20,62 +20,10 @@ from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.stateless import QUICK_COMMAS, readings_of_answers
 from tests.upstreams.client.serving import CLIENT_INFO, Asking, Shop, asking, fine, notice, result
 from tests.upstreams.lists.fakes import until
-from tests.upstreams.servers.hostile import CALLS, SECRET, Hostile, bytes_of
+from tests.upstreams.servers.hostile import CALLS, FAILURES, SECRET, SILENT, UNSENT, Hostile, bytes_of
 from tests.upstreams.servers.plain_http import Exchange
 
 META = "io.modelcontextprotocol/"
-
-FAILURES = {
-    "wrong_id": Reason.WRONG_ID,
-    "null_id": Reason.WRONG_ID,
-    "no_id": Reason.WRONG_ID,
-    "other_response_first": Reason.WRONG_ID,
-    "duplicate_names": Reason.MALFORMED,
-    "deep_duplicate_names": Reason.MALFORMED,
-    "too_deep": Reason.MALFORMED,
-    "unzipped": Reason.MALFORMED,
-    "not_http": Reason.MALFORMED,
-    "not_json": Reason.MALFORMED,
-    "wrong_type": Reason.MALFORMED,
-    "empty": Reason.MALFORMED,
-    "accepted": Reason.MALFORMED,
-    "array": Reason.MALFORMED,
-    "both": Reason.MALFORMED,
-    "neither": Reason.MALFORMED,
-    "no_result_object": Reason.MALFORMED,
-    "not_a_number": Reason.MALFORMED,
-    "raw_control": Reason.MALFORMED,
-    "bad_utf8": Reason.MALFORMED,
-    "unknown_result_type": Reason.MALFORMED,
-    "task_result": Reason.MALFORMED,
-    "error_no_code": Reason.MALFORMED,
-    "error_no_object": Reason.MALFORMED,
-    "huge_body": Reason.TOO_LARGE,
-    "huge_chunked": Reason.TOO_LARGE,
-    "huge_event": Reason.TOO_LARGE,
-    "endless_notices": Reason.TOO_LARGE,
-    "half_event_cut": Reason.CUT,
-    "half_body": Reason.CUT,
-    "ended_stream": Reason.CUT,
-    "cut": Reason.CUT,
-    "failed": Reason.SERVER_ERROR,
-    "bad_gateway": Reason.SERVER_ERROR,
-    "request_on_stream": Reason.UNASKED,
-}
-"""How each fault of the hostile server ends that comes after the request was received."""
-
-SILENT = ["half_event", "silence", "silent_stream", "endless_body", "endless_comments"]
-
-UNSENT = {
-    "redirect": Reason.REDIRECT,
-    "redirect_307": Reason.REDIRECT,
-    "unauthorized": Reason.UNAUTHORIZED,
-    "forbidden": Reason.FORBIDDEN,
-    "missing": Reason.NOT_FOUND,
-    "unavailable": Reason.SERVER_ERROR,
-    "too_many": Reason.BUSY,
-}
-"""The same for answers that say that nothing was done."""
 
 
 @pytest.fixture(scope="module")

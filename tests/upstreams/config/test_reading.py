@@ -218,57 +218,49 @@ def test_a_value_cannot_become_an_option() -> None:
     assert define({"headers": {"X-Token": "${TRICKY}"}}).headers == (("X-Token", ENVIRON["TRICKY"]),)
 
 
+def options(gateway: Any) -> dict[str, Any]:
+    return {"url": URL, "gateway": gateway}
+
+
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        ({"url": URL, "gateway": {"pinn": "off"}}, "bugs: gateway.pinn: not an option; did you mean 'pin'?"),
-        ({"url": URL, "gateway": {"tls": {"a": 1}}}, "bugs: gateway.tls.a: not an option; did you mean 'ca'?"),
-        ({"url": URL, "gateway": {"pin": "on"}}, "bugs: gateway.pin: 'on' is not valid; use 'off', 'warn' or 'refuse'"),
-        ({"url": URL, "gateway": {"ask": {"a": True}}}, "bugs: gateway.ask.a: true is not valid; use 'hold', "),
-        ({"url": URL, "gateway": {"task": "soon"}}, "bugs: gateway.task: 'soon' is not valid; use never, "),
-        ({"url": URL, "gateway": {"rate": 5}}, "bugs: gateway.rate: 5 is not valid; use a rate such as 100/s"),
-        ({"url": URL, "gateway": {"max_in_flight": 0}}, "bugs: gateway.max_in_flight: 0 is not valid; use a whole "),
-        ({"url": URL, "gateway": {"max_in_flight": True}}, "bugs: gateway.max_in_flight: true is not valid"),
-        ({"url": URL, "gateway": {"timeout_seconds": 10**400}}, "bugs: gateway.timeout_seconds: 10000"),
-        ({"url": URL, "gateway": {"timeout_seconds": "9"}}, "bugs: gateway.timeout_seconds: '9' is not valid"),
-        ({"url": URL, "gateway": {"tools": ["a"]}}, "bugs: gateway.tools: a list is not valid; use an object"),
-        (
-            {"url": URL, "gateway": {"tools": {"allow": "*"}}},
-            "bugs: gateway.tools.allow: '*' is not valid; use a list ",
-        ),
+        (options({"pinn": "off"}), "bugs: gateway.pinn: not an option; did you mean 'pin'?"),
+        (options({"tls": {"a": 1}}), "bugs: gateway.tls.a: not an option; did you mean 'ca'?"),
+        (options({"pin": "on"}), "bugs: gateway.pin: 'on' is not valid; use 'off', 'warn' or 'refuse'"),
+        (options({"ask": {"a": True}}), "bugs: gateway.ask.a: true is not valid; use 'hold', "),
+        (options({"task": "soon"}), "bugs: gateway.task: 'soon' is not valid; use never, "),
+        (options({"rate": 5}), "bugs: gateway.rate: 5 is not valid; use a rate such as 100/s"),
+        (options({"max_in_flight": 0}), "bugs: gateway.max_in_flight: 0 is not valid; use a whole "),
+        (options({"max_in_flight": True}), "bugs: gateway.max_in_flight: true is not valid"),
+        (options({"timeout_seconds": 10**400}), "bugs: gateway.timeout_seconds: 10000"),
+        (options({"timeout_seconds": "9"}), "bugs: gateway.timeout_seconds: '9' is not valid"),
+        (options({"tools": ["a"]}), "bugs: gateway.tools: a list is not valid; use an object"),
+        (options({"tools": {"allow": "*"}}), "bugs: gateway.tools.allow: '*' is not valid; use a list "),
         *(
-            (
-                {"url": URL, "gateway": {"resources": {"unlisted": value}}},
-                f"bugs: gateway.resources.unlisted: {shown} is ",
-            )
+            (options({"resources": {"unlisted": value}}), f"bugs: gateway.resources.unlisted: {shown} is ")
             for value, shown in (("true", "'true'"), (1, "1"), (0, "0"), ("", "''"), ([], "a list"), ({}, "an object"))
         ),
-        ({"url": URL, "gateway": {"tools": {"unlisted": True}}}, "bugs: gateway.tools.unlisted: not an option"),
-        (
-            {"url": URL, "gateway": {"resources": {"unlistd": True}}},
-            "bugs: gateway.resources.unlistd: not an option; did ",
-        ),
-        ({"url": URL, "gateway": {"scopes": {"*": ["a b"]}}}, "bugs: gateway.scopes.*.0: 'a b' is not valid"),
+        (options({"tools": {"unlisted": True}}), "bugs: gateway.tools.unlisted: not an option"),
+        (options({"resources": {"unlistd": True}}), "bugs: gateway.resources.unlistd: not an option; did "),
+        (options({"scopes": {"*": ["a b"]}}), "bugs: gateway.scopes.*.0: 'a b' is not valid"),
         *(
-            ({"url": URL, "gateway": {"task": task}}, f"bugs: gateway.task{key}: 9999 is not valid; use a number ")
+            (options({"task": task}), f"bugs: gateway.task{key}: 9999 is not valid; use a number ")
             for task, key in (
                 ({"after_seconds": 9999}, ".after_seconds"),
                 ({"slow": {"after_seconds": 9999}}, ".slow.after_seconds"),
             )
         ),
-        ({"url": URL, "gateway": {"era": "never"}}, "bugs: gateway.era: 'never' is not valid; use 'auto', "),
-        (
-            {"url": URL, "gateway": {"era": {"a\n": "auto"}}},
-            r"bugs: gateway.era.a\n: 'a\n' is not valid; use 1 to ",
-        ),
-        ({"url": URL, "gateway": {"a\nb: c": 1}}, r"bugs: gateway.a\nb: c: not an option"),
-        ({"url": URL, "gateway": {"scopes": ["a"] * 300}}, "bugs: gateway.scopes: 300 are too many; use at most 256"),
-        ({"url": URL, "gateway": {"scopes": ["a", 5]}}, "bugs: gateway.scopes.1: 5 is not valid; use a list of scopes"),
-        ({"url": URL, "gateway": []}, "bugs: gateway: a list is not valid; use an object"),
-        ({"url": URL, "gateway": {"prefix": "1a"}}, "bugs: gateway.prefix: '1a' is not valid; use 1 to 32 of a-z"),
-        ({"url": URL, "gateway": {"prefix": "a" * 33}}, "bugs: gateway.prefix: 'aaa"),
-        ({"url": URL, "gateway": {"proxy": "socks5://${TOKEN}@x"}}, "bugs: gateway.proxy: not valid; use the http "),
-        ({"url": URL, "gateway": {"tls": {"ca": "missing.pem"}}}, "bugs: gateway.tls.ca: 'missing.pem' cannot be read"),
+        (options({"era": "never"}), "bugs: gateway.era: 'never' is not valid; use 'auto', "),
+        (options({"era": {"a\n": "auto"}}), r"bugs: gateway.era.a\n: 'a\n' is not valid; use 1 to "),
+        (options({"a\nb: c": 1}), r"bugs: gateway.a\nb: c: not an option"),
+        (options({"scopes": ["a"] * 300}), "bugs: gateway.scopes: 300 are too many; use at most 256"),
+        (options({"scopes": ["a", 5]}), "bugs: gateway.scopes.1: 5 is not valid; use a list of scopes"),
+        (options([]), "bugs: gateway: a list is not valid; use an object"),
+        (options({"prefix": "1a"}), "bugs: gateway.prefix: '1a' is not valid; use 1 to 32 of a-z"),
+        (options({"prefix": "a" * 33}), "bugs: gateway.prefix: 'aaa"),
+        (options({"proxy": "socks5://${TOKEN}@x"}), "bugs: gateway.proxy: not valid; use the http "),
+        (options({"tls": {"ca": "missing.pem"}}), "bugs: gateway.tls.ca: 'missing.pem' cannot be read"),
         ({"url": "http://a/", "gateway": {"tls": {}}}, ""),
         ({"url": "ftp://a"}, "bugs: url: not an http or https URL"),
         ({"url": "https://me:${TOKEN}@a/"}, "bugs: url: has a user name or a fragment"),
@@ -317,6 +309,10 @@ def test_a_mistake_is_one_line_with_its_upstream_and_key(entry: dict[str, Any], 
         read({"mcpServers": {"bugs": entry}})
 
 
+def own(**changes: Any) -> dict[str, Any]:
+    return {"kind": "client_credentials", "token_url": "https://login.example/t", "client_id": "a", **changes}
+
+
 @pytest.mark.parametrize(
     ("credentials", "line"),
     [
@@ -326,25 +322,15 @@ def test_a_mistake_is_one_line_with_its_upstream_and_key(entry: dict[str, Any], 
         ({"kind": "password"}, "gateway.credentials.kind: 'password' is not valid; use 'none', 'headers', "),
         ({"kind": "headers", "scope": "x"}, "gateway.credentials.scope: not an option; "),
         (
-            {
-                "kind": "client_credentials",
-                "token_url": "http://login.example/t",
-                "client_id": "a",
-                "client_secret": "b",
-            },
+            own(token_url="http://login.example/t", client_secret="b"),
             "gateway.credentials.token_url: not safe for secrets; use an https URL",
         ),
         (
-            {"kind": "client_credentials", "token_url": "https://login.example/t", "client_id": "a"},
+            own(),
             "gateway.credentials.client_secret: missing; write a text",
         ),
         (
-            {
-                "kind": "client_credentials",
-                "token_url": "https://l.example/t",
-                "client_id": "a",
-                "client_secret": [SECRET],
-            },
+            own(client_secret=[SECRET]),
             "gateway.credentials.client_secret: the value is not valid",
         ),
     ],

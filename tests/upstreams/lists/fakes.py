@@ -67,16 +67,7 @@ class Telemetry(UpstreamMetrics):
 
 
 class FakeUpstream:
-    """A client and its server at once.
-
-    Attributes:
-        lists: the entries of each list, by the member of its result.
-        problem: raised instead of an answer.
-        gate: each request waits for it.
-        asked: the method and the caller of each request.
-        streams: the open streams of changes.
-        is_closed: whether its connections were closed.
-    """
+    """A client and its server at once. Each request waits for `gate`; `problem` is raised instead of an answer."""
 
     def __init__(self, *tools: str) -> None:
         self.lists: dict[str, Sequence[Any]] = {"tools": [tool(name) for name in tools]}

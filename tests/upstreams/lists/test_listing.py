@@ -34,6 +34,12 @@ def answering(made: list[dict[str, Any]]) -> listing.Ask:
     return ask
 
 
+async def reason_of(made: list[dict[str, Any]]) -> Reason:
+    with pytest.raises(UpstreamFailure) as refused:
+        await read_list("bugs", answering(made), "tools")
+    return refused.value.reason
+
+
 def always(answer: Callable[[str], Mapping[str, Any]]) -> listing.Ask:
     async def ask(method: str, _params: dict[str, Any]) -> Mapping[str, Any]:
         return answer(method)
@@ -56,9 +62,7 @@ async def test_of_two_entries_with_one_name_the_first_one_counts() -> None:
 
 
 async def test_pages_that_never_end_are_refused() -> None:
-    with pytest.raises(UpstreamFailure) as refused:
-        await read_list("bugs", answering(pages(*[1] * (listing.MAX_PAGES + 1))), "tools")
-    assert refused.value.reason is Reason.TOO_LARGE
+    assert await reason_of(pages(*[1] * (listing.MAX_PAGES + 1))) is Reason.TOO_LARGE
 
 
 async def test_as_many_pages_as_allowed_are_read() -> None:
@@ -69,22 +73,16 @@ async def test_as_many_pages_as_allowed_are_read() -> None:
 async def test_cursors_that_run_in_a_circle_are_refused() -> None:
     made = pages(1, 1, 1)
     made[2]["nextCursor"] = "page1"
-    with pytest.raises(UpstreamFailure) as refused:
-        await read_list("bugs", answering(made), "tools")
-    assert refused.value.reason is Reason.MALFORMED
+    assert await reason_of(made) is Reason.MALFORMED
 
 
 async def test_too_many_entries_are_refused() -> None:
-    with pytest.raises(UpstreamFailure) as refused:
-        await read_list("bugs", answering(pages(listing.MAX_ENTRIES, 1)), "tools")
-    assert refused.value.reason is Reason.TOO_LARGE
+    assert await reason_of(pages(listing.MAX_ENTRIES, 1)) is Reason.TOO_LARGE
 
 
 async def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MAX_BYTES", 1000)
-    with pytest.raises(UpstreamFailure) as refused:
-        await read_list("bugs", answering(pages(10, 10, 10)), "tools")
-    assert refused.value.reason is Reason.TOO_LARGE
+    assert await reason_of(pages(10, 10, 10)) is Reason.TOO_LARGE
 
 
 async def test_only_lists_that_the_upstream_has_are_read() -> None:

@@ -35,8 +35,6 @@ from tests.upstreams.relay.calling import Call
 
 
 class Making:
-    """Makes parts of one upstream."""
-
     def __init__(self, definition: Definition) -> None:
         self.telemetry = Telemetry()
         self.upstream = FakeUpstream()

@@ -51,8 +51,6 @@ class Counting(UpstreamMetrics):
 
 
 class Notes:
-    """Keeps what a leg reports."""
-
     def __init__(self) -> None:
         self.progressed: list[tuple[Any, Any, Any]] = []
         self.logged: list[tuple[Any, Any]] = []
@@ -107,7 +105,6 @@ class Replica:
         self.relay = UpstreamRelay(definition, client, credentials, self.telemetry, clock=clock, pause=self.pauses)
 
     def serve(self, kind: Kind, raw: Mapping[str, Any]) -> Relayed:
-        """Return the relay of a list entry."""
         entry = clean_entry(kind, self.relay.definition.prefix, dict(raw))
         assert isinstance(entry, Entry), entry
         relay = self.relay.of(entry)
@@ -124,7 +121,6 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def replica_of(url: str, **options: Any) -> AsyncIterator[Replica]:
-    """Serve the upstream at a URL."""
     given = {"client": options.pop("client", None), "credentials": options.pop("credentials", None)}
     given["clock"] = options.pop("clock", time.monotonic)
     replica = Replica(Definition(**{"name": "up", "prefix": "up", "transport": "http", "url": url, **options}), **given)
@@ -133,13 +129,7 @@ async def replica_of(url: str, **options: Any) -> AsyncIterator[Replica]:
 
 
 class Call:
-    """One call; each leg may run on another replica.
-
-    Attributes:
-        rest: the journal, as its carrier has it.
-        notes: what the legs reported.
-        keeper: what the store of a task has.
-    """
+    """One call; each leg may run on another replica. `rest` is the journal, as its carrier has it."""
 
     def __init__(
         self,
@@ -169,7 +159,6 @@ class Call:
     async def leg(
         self, answers: Mapping[str, Answer] | None = None, *, on: Relayed | None = None, may_shed: bool = False
     ) -> Outcome:
-        """Run one leg with these fresh answers."""
         journal = self.journal
         leg = Leg(
             journal,
@@ -202,13 +191,11 @@ class Call:
         return self.served.whole_result(outcome.value, self.target, self.journal)
 
     async def asked(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> Mapping[str, Question]:
-        """Run a leg, and return its questions."""
         outcome = await self.leg(answers, **options)
         assert isinstance(outcome, InputRequired), outcome
         return outcome.questions
 
     async def error(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> Exception:
-        """Run a leg, and return the error that ended it."""
         outcome = await self.leg(answers, **options)
         assert isinstance(outcome, Failed), outcome
         return outcome.error
@@ -223,7 +210,6 @@ class Call:
 
 
 def text_of(result: Mapping[str, Any]) -> str:
-    """Return the only text of a result."""
     (block,) = result["content"]
     text = block["text"]
     assert isinstance(text, str)

@@ -20,6 +20,7 @@ from gateway.errors import (
 )
 from gateway.protocol.headers import Headers
 from gateway.protocol.upstream.results import PORTION_ITEMS
+from gateway.registry.relayed import Relayed
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from tests.upstreams.relay.calling import Call, Replica, accept, replica_of, said, text_of
 from tests.upstreams.servers.recording import ODD_KEYS, Recording
@@ -53,6 +54,25 @@ async def replica(upstream: Recording) -> AsyncIterator[Replica]:
 async def other(upstream: Recording) -> AsyncIterator[Replica]:
     async with replica_of(upstream.url) as made:
         yield made
+
+
+async def asking(served: Relayed, arguments: dict[str, Any] | None = None, **options: Any) -> Call:
+    """Return a call that has asked."""
+    call = Call(served, arguments, **options)
+    await call.asked()
+    return call
+
+
+async def error_with(client: Any, **options: Any) -> Exception:
+    """Return the error of a call that such a client forwards."""
+    async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
+        return await Call(replica.tool("echo"), **options).error()
+
+
+def why(error: Exception) -> str:
+    """Return the sentence with which a call ends."""
+    assert isinstance(error, CannotContinue)
+    return str(error)
 
 
 # --- plain calls -------------------------------------------------------------------------------------
@@ -148,8 +168,7 @@ async def test_progress_and_logs_are_relayed(replica: Replica) -> None:
 
 
 async def test_logs_and_progress_go_on_in_the_next_leg(replica: Replica) -> None:
-    call = Call(replica.tool("talk_and_ask"), wants_progress=True, log_level="info")
-    await call.asked()
+    call = await asking(replica.tool("talk_and_ask"), wants_progress=True, log_level="info")
     await call.result(ADA)
     assert call.notes.logged == [("info", "before"), ("info", "after")]
     assert [done for done, _, _ in call.notes.progressed] == [1, 2]
@@ -217,8 +236,7 @@ async def test_an_upstream_that_asks_goes_on_from_any_replica_with_answer_and_st
 
 
 async def test_the_journal_keeps_nothing_of_earlier_rounds(replica: Replica) -> None:
-    call = Call(replica.tool("two_rounds"))
-    await call.asked()
+    call = await asking(replica.tool("two_rounds"))
     await call.asked({"answer": accept(name="Secret Ada")})
     journal = call.journal
     assert list(journal.pending) == ["2:answer"]
@@ -244,8 +262,7 @@ async def test_an_answer_reaches_the_upstream_as_it_came(
 
 
 async def test_reserved_members_of_an_answers_meta_stay_here(replica: Replica) -> None:
-    call = Call(replica.tool("ask_name"))
-    await call.asked()
+    call = await asking(replica.tool("ask_name"))
     answer = {"action": "decline", "_meta": {"io.modelcontextprotocol/x": 1}}
     assert said(await call.result({"name": {"result": answer}})) == {"name": {"action": "decline"}}
 
@@ -273,8 +290,7 @@ async def test_keys_that_clients_cannot_have_are_replaced_and_the_upstream_gets_
 
 
 async def test_an_upstream_without_a_state_gets_none_back(replica: Replica, upstream: Recording) -> None:
-    call = Call(replica.tool("no_state"))
-    await call.asked()
+    call = await asking(replica.tool("no_state"))
     assert said(await call.result(ADA)) == {"name": ADA["name"]["result"]}
     assert "requestState" not in upstream.of("no_state")[1].params
 
@@ -282,8 +298,7 @@ async def test_an_upstream_without_a_state_gets_none_back(replica: Replica, upst
 async def test_a_missing_or_misfitting_answer_is_asked_for_again_without_the_upstream(
     replica: Replica, other: Replica, upstream: Recording
 ) -> None:
-    call = Call(replica.tool("ask_name"))
-    await call.asked()
+    call = await asking(replica.tool("ask_name"))
     assert list(await call.asked({"unknown": accept(name="x")})) == ["name"]
     again = await call.asked({"name": accept(name=7)}, on=other.tool("ask_name"))
     assert "not accepted" in again["name"].params["message"]
@@ -302,8 +317,7 @@ async def test_answers_to_the_very_first_request_are_for_the_upstream_to_judge(
 
 
 async def test_a_leg_that_is_sent_twice_sends_its_round_twice(replica: Replica, upstream: Recording) -> None:
-    call = Call(replica.tool("two_rounds"))
-    await call.asked()
+    call = await asking(replica.tool("two_rounds"))
     before = call.rest
     await call.asked({"answer": accept(name="Ada")})
     call.rest = before
@@ -314,8 +328,7 @@ async def test_a_leg_that_is_sent_twice_sends_its_round_twice(replica: Replica, 
 
 
 async def test_a_clients_error_ends_the_call_as_for_local_tools(replica: Replica, upstream: Recording) -> None:
-    call = Call(replica.tool("ask_name"))
-    await call.asked()
+    call = await asking(replica.tool("ask_name"))
     error = await call.error({"name": {"error": {"code": -1, "message": "no window"}}})
     assert isinstance(error, Refused)
     assert str(error) == "The client could not answer 'name': no window"
@@ -330,25 +343,21 @@ async def test_what_this_client_cannot_be_asked_is_refused_as_for_local_tools(re
 
 async def test_a_question_of_another_method_is_refused_and_counted(replica: Replica) -> None:
     error = await Call(replica.tool("forbidden_question")).error()
-    assert isinstance(error, CannotContinue)
-    assert "something that servers may not ask" in str(error)
+    assert "something that servers may not ask" in why(error)
     assert replica.telemetry.drops == {"question": 1}
     assert replica.telemetry.failures == {"unasked": 1}
 
 
 async def test_a_large_state_passes_to_its_limit_and_is_refused_beyond(replica: Replica) -> None:
-    call = Call(replica.tool("big_state"), {"bytes": 24_000})
-    await call.asked()
+    call = await asking(replica.tool("big_state"), {"bytes": 24_000})
     assert text_of(await call.result(ADA)) == "24000 bytes came back"
     error = await Call(replica.tool("big_state"), {"bytes": 25_000}).error()
-    assert isinstance(error, CannotContinue)
-    assert "the limit is 24576" in str(error)
+    assert "the limit is 24576" in why(error)
     assert replica.telemetry.failures == {"too_large": 1}
 
 
 async def test_a_task_may_carry_a_larger_state(replica: Replica) -> None:
-    call = Call(replica.tool("big_state"), {"bytes": 100_000}, in_task=True)
-    await call.asked()
+    call = await asking(replica.tool("big_state"), {"bytes": 100_000}, in_task=True)
     call.answer_in_store(ADA)
     assert text_of(await call.result()) == "100000 bytes came back"
 
@@ -373,16 +382,14 @@ async def test_after_three_bare_states_the_leg_is_shed_and_another_replica_goes_
 
 async def test_where_no_leg_can_be_shed_bare_states_end_the_call(replica: Replica) -> None:
     error = await Call(replica.tool("only_state"), {"times": 4}).error()
-    assert isinstance(error, CannotContinue)
-    assert "again and again" in str(error)
+    assert "again and again" in why(error)
 
 
 # --- identity, time and places -----------------------------------------------------------------------
 
 
 async def test_a_state_of_another_upstream_is_rejected_like_any_other(replica: Replica, upstream: Recording) -> None:
-    call = Call(replica.tool("ask_name"))
-    await call.asked()
+    call = await asking(replica.tool("ask_name"))
     async with replica_of(upstream.url + "?moved") as moved:
         assert isinstance(await call.error(ADA, on=moved.tool("ask_name")), InvalidRequestState)
         assert moved.telemetry.failures == {"changed": 1}
@@ -390,26 +397,22 @@ async def test_a_state_of_another_upstream_is_rejected_like_any_other(replica: R
 
 
 async def test_a_task_of_another_upstream_ends_with_a_sentence(replica: Replica, upstream: Recording) -> None:
-    call = Call(replica.tool("ask_name"), in_task=True)
-    await call.asked()
+    call = await asking(replica.tool("ask_name"), in_task=True)
     call.answer_in_store(ADA)
     async with replica_of(upstream.url + "?moved") as moved:
         error = await call.error(on=moved.tool("ask_name"))
-    assert isinstance(error, CannotContinue)
-    assert "reconfigured" in str(error)
+    assert "reconfigured" in why(error)
 
 
 async def test_a_slot_of_another_era_is_rejected(replica: Replica) -> None:
-    call = Call(replica.tool("ask_name"))
-    await call.asked()
+    call = await asking(replica.tool("ask_name"))
     call.rest["slot"]["era"] = "session"
     assert isinstance(await call.error(ADA), InvalidRequestState)
 
 
 async def test_the_time_limit_counts_the_upstreams_work_over_all_legs(upstream: Recording) -> None:
     async with replica_of(upstream.url, timeout_seconds=0.4) as replica:
-        call = Call(replica.tool("slow_then_ask"), {"seconds": 0.25})
-        await call.asked()
+        call = await asking(replica.tool("slow_then_ask"), {"seconds": 0.25})
         error = await call.error(ADA)
         assert isinstance(error, CannotContinue)
         assert str(error).startswith("The server 'up' did not finish within 0.4 seconds of work. It may have acted")
@@ -417,16 +420,14 @@ async def test_the_time_limit_counts_the_upstreams_work_over_all_legs(upstream: 
 
 
 async def test_a_call_whose_time_is_used_up_sends_nothing_more(replica: Replica, upstream: Recording) -> None:
-    call = Call(replica.tool("ask_name"))
-    await call.asked()
+    call = await asking(replica.tool("ask_name"))
     call.rest["slot"]["spent"] = 60_000
     assert "did not finish within 60 seconds" in str(await call.error(ADA))
     assert len(upstream.of("ask_name")) == 1
 
 
 async def test_the_time_of_each_leg_is_added_to_that_of_the_legs_before(replica: Replica) -> None:
-    call = Call(replica.tool("two_rounds"))
-    await call.asked()
+    call = await asking(replica.tool("two_rounds"))
     call.rest["slot"]["spent"] = 5000
     await call.asked({"answer": accept(name="Ada")})
     assert 5000 <= call.rest["slot"]["spent"] < 10_000
@@ -486,8 +487,7 @@ async def test_the_wait_for_a_place_does_not_count_as_work_of_the_upstream() -> 
 
     script = Crowded({"resultType": "input_required", "requestState": "x", "inputRequests": ASKS})
     async with replica_of("http://127.0.0.1:1/mcp", client=script, clock=lambda: now[0]) as replica:
-        call = Call(replica.tool("echo"), in_task=True)
-        await call.asked()
+        call = await asking(replica.tool("echo"), in_task=True)
     assert now == [6.0]
     assert call.rest["slot"]["spent"] == 2000
 
@@ -509,8 +509,7 @@ async def test_a_long_result_is_rewritten_in_turns(monkeypatch: pytest.MonkeyPat
 async def test_an_empty_state_is_sent_back_as_an_empty_state() -> None:
     script = Scripted({"resultType": "input_required", "inputRequests": ASKS, "requestState": ""}, {"content": []})
     async with replica_of("http://127.0.0.1:1/mcp", client=script) as replica:
-        call = Call(replica.tool("echo"))
-        await call.asked()
+        call = await asking(replica.tool("echo"))
         await call.result(ADA)
     assert script.asked[1]["requestState"] == ""
 
@@ -520,8 +519,7 @@ async def test_a_result_that_no_client_could_read_is_a_failure(result: dict[str,
     async with replica_of("http://127.0.0.1:1/mcp", client=Scripted(result)) as replica:
         error = await Call(replica.tool("echo")).error()
         assert replica.telemetry.failures == {"malformed": 1}
-    assert isinstance(error, CannotContinue)
-    assert "may have acted" in str(error)
+    assert "may have acted" in why(error)
 
 
 class Failing:
@@ -540,8 +538,7 @@ class Failing:
 @pytest.mark.parametrize("sent", [True, False])
 async def test_every_failure_is_one_sentence_about_the_upstream_and_what_to_do(reason: Reason, sent: bool) -> None:
     failure = UpstreamFailure("up", reason, sent=sent, detail="internal detail")
-    async with replica_of("http://127.0.0.1:1/mcp", client=Failing(failure)) as replica:
-        error = await Call(replica.tool("echo")).error()
+    error = await error_with(Failing(failure))
     assert isinstance(error, CannotContinue)
     told = str(error)
     assert "'up'" in told
@@ -585,10 +582,8 @@ async def test_a_tool_may_be_called_twice_if_its_upstream_says_that_this_does_no
 @pytest.mark.parametrize("code", [-32700, -32600, -32601, -32020, -32022])
 async def test_an_error_about_our_own_request_is_not_the_clients_to_act_on(code: int) -> None:
     failing = Failing(UpstreamError("up", code, "Unsupported protocol version", {"supported": []}))
-    async with replica_of("http://127.0.0.1:1/mcp", client=failing) as replica:
-        error = await Call(replica.tool("echo")).error()
-    assert isinstance(error, CannotContinue)
-    assert f"error {code}" in str(error)
+    error = await error_with(failing)
+    assert f"error {code}" in why(error)
     assert ("may have acted" in str(error)) == (code == -32600)
 
 
@@ -617,10 +612,8 @@ async def test_an_upstream_that_misses_what_the_client_declared_fails_for_a_reas
     required: dict[str, Any], can: dict[str, Any]
 ) -> None:
     failing = Failing(UpstreamError("up", -32021, "x", {"requiredCapabilities": required}))
-    async with replica_of("http://127.0.0.1:1/mcp", client=failing) as replica:
-        error = await Call(replica.tool("echo"), can=can).error()
-    assert isinstance(error, CannotContinue)
-    assert "error -32021" in str(error)
+    error = await error_with(failing, can=can)
+    assert "error -32021" in why(error)
 
 
 @pytest.mark.parametrize("more", [{}, {"sampling": {}}])
@@ -631,8 +624,7 @@ async def test_a_capability_that_is_not_passed_on_is_not_asked_of_the_client(mor
         "http://127.0.0.1:1/mcp", client=Failing(UpstreamError("up", -32021, "x", needed))
     ) as replica:
         error = await Call(replica.tool("echo")).error()
-    assert isinstance(error, CannotContinue)
-    assert "does not pass on" in str(error)
+    assert "does not pass on" in why(error)
 
 
 # --- tasks -------------------------------------------------------------------------------------------
@@ -641,8 +633,7 @@ async def test_a_capability_that_is_not_passed_on_is_not_asked_of_the_client(mor
 async def test_a_task_says_that_it_sends_before_it_does_and_what_it_was_asked_after(
     replica: Replica, upstream: Recording
 ) -> None:
-    call = Call(replica.tool("ask_then_act"), {"key": "a"}, in_task=True)
-    await call.asked()
+    call = await asking(replica.tool("ask_then_act"), {"key": "a"}, in_task=True)
     call.answer_in_store(ADA)
     await call.result()
     assert [(slot["round"], slot.get("sent", False)) for slot in call.keeper.slots] == [
@@ -656,13 +647,11 @@ async def test_a_task_says_that_it_sends_before_it_does_and_what_it_was_asked_af
 async def test_a_task_that_was_lost_while_it_sent_ends_with_the_error_that_it_may_have_acted(
     replica: Replica, upstream: Recording
 ) -> None:
-    call = Call(replica.tool("ask_then_act"), {"key": "a"}, in_task=True)
-    await call.asked()
+    call = await asking(replica.tool("ask_then_act"), {"key": "a"}, in_task=True)
     call.answer_in_store(ADA)
     call.rest["slot"] = {**call.rest["slot"], "sent": True}
     error = await call.error()
-    assert isinstance(error, CannotContinue)
-    assert "may have acted" in str(error)
+    assert "may have acted" in why(error)
     assert upstream.noted == []
     assert len(upstream.of("ask_then_act")) == 1
 

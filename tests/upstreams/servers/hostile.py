@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
-from tests.upstreams.servers.plain_http import Exchange, PlainServer
+from gateway.upstreams.failures import Reason
+from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
 from tests.upstreams.servers.recording import META, VERSION
 
 GIGABYTE = 2**30
@@ -336,6 +337,58 @@ class _Counting:
         exchange.json(response(request_id, result))
 
 
+FAILURES = {
+    "wrong_id": Reason.WRONG_ID,
+    "null_id": Reason.WRONG_ID,
+    "no_id": Reason.WRONG_ID,
+    "other_response_first": Reason.WRONG_ID,
+    "duplicate_names": Reason.MALFORMED,
+    "deep_duplicate_names": Reason.MALFORMED,
+    "too_deep": Reason.MALFORMED,
+    "unzipped": Reason.MALFORMED,
+    "not_http": Reason.MALFORMED,
+    "not_json": Reason.MALFORMED,
+    "wrong_type": Reason.MALFORMED,
+    "empty": Reason.MALFORMED,
+    "accepted": Reason.MALFORMED,
+    "array": Reason.MALFORMED,
+    "both": Reason.MALFORMED,
+    "neither": Reason.MALFORMED,
+    "no_result_object": Reason.MALFORMED,
+    "not_a_number": Reason.MALFORMED,
+    "raw_control": Reason.MALFORMED,
+    "bad_utf8": Reason.MALFORMED,
+    "unknown_result_type": Reason.MALFORMED,
+    "task_result": Reason.MALFORMED,
+    "error_no_code": Reason.MALFORMED,
+    "error_no_object": Reason.MALFORMED,
+    "huge_body": Reason.TOO_LARGE,
+    "huge_chunked": Reason.TOO_LARGE,
+    "huge_event": Reason.TOO_LARGE,
+    "endless_notices": Reason.TOO_LARGE,
+    "half_event_cut": Reason.CUT,
+    "half_body": Reason.CUT,
+    "ended_stream": Reason.CUT,
+    "cut": Reason.CUT,
+    "failed": Reason.SERVER_ERROR,
+    "bad_gateway": Reason.SERVER_ERROR,
+    "request_on_stream": Reason.UNASKED,
+}
+"""How each fault of the hostile server ends that comes after the request was received."""
+
+SILENT = ["half_event", "silence", "silent_stream", "endless_body", "endless_comments"]
+
+UNSENT = {
+    "redirect": Reason.REDIRECT,
+    "redirect_307": Reason.REDIRECT,
+    "unauthorized": Reason.UNAUTHORIZED,
+    "forbidden": Reason.FORBIDDEN,
+    "missing": Reason.NOT_FOUND,
+    "unavailable": Reason.SERVER_ERROR,
+    "too_many": Reason.BUSY,
+}
+"""The same for answers that say that nothing was done."""
+
 LISTS: Mapping[str, Callable[[], Mode]] = {
     "asks_on_a_list": lambda: asking(inputRequests={"q": {"method": "roots/list", "params": {}}}, requestState="s"),
     "cursor_loop": lambda: _tools(ECHO, nextCursor="again"),
@@ -389,16 +442,8 @@ BROKEN_DISCOVERIES: Mapping[str, Mode] = {
 MODES: Sequence[str] = (*LISTS, *BROKEN_DISCOVERIES)
 
 
-class Hostile:
-    """The server; a context manager that serves in a thread.
-
-    Args:
-        mode: what to break in discovery or a list; none if empty.
-
-    Attributes:
-        asked: each request as method, or method and tool.
-        followed: how many requests came for the address that redirects name.
-    """
+class Hostile(Served):
+    """The server; a context manager that serves in a thread. The `mode` names what it breaks in discovery or a list."""
 
     def __init__(self, mode: str = "") -> None:
         self.mode = mode
@@ -407,19 +452,7 @@ class Hostile:
         self._list = LISTS[mode]() if mode in LISTS else _tools(*({**ECHO, "name": name} for name in CALLS))
         self.server = PlainServer(self.handle)
 
-    def __enter__(self) -> Self:
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.__exit__()
-
-    @property
-    def url(self) -> str:
-        return self.server.url
-
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one HTTP request."""
         if exchange.path != "/mcp":
             self.followed += 1
             exchange.json(response(1, text("followed")))

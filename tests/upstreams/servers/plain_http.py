@@ -23,12 +23,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(eq=False)
 class Exchange:
-    """One request, and the means to answer it.
-
-    Attributes:
-        headers: as they came, in order, names in lower case.
-        gone: whether the client closed the connection before the answer was complete.
-    """
+    """One request, and the means to answer it. It is `gone` if its client left before the answer was complete."""
 
     method: str
     path: str
@@ -43,7 +38,6 @@ class Exchange:
         return next((value for key, value in self.headers if key == name), None)
 
     def reply(self, status: int, body: bytes = b"", headers: Iterable[Pair] = ()) -> None:
-        """Send a whole answer."""
         self.head(status, [*headers, ("content-length", str(len(body)))])
         self.raw(body)
         self.finished = True
@@ -52,13 +46,11 @@ class Exchange:
         self.reply(status, msgspec.json.encode(message), [("content-type", "application/json"), *headers])
 
     def head(self, status: int, headers: Iterable[Pair]) -> None:
-        """Send the status line and the headers."""
         self.begun = True
         lines = [f"HTTP/1.1 {status} Anything", *(f"{name}: {value}" for name, value in headers), "", ""]
         self.raw("\r\n".join(lines).encode("latin-1"))
 
     def begin_events(self) -> None:
-        """Send the head of an event stream."""
         self.head(200, [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")])
 
     def event(self, message: Any) -> None:
@@ -75,7 +67,6 @@ class Exchange:
         self.finished = True
 
     def raw(self, data: bytes) -> None:
-        """Send any bytes."""
         self.connection.write(data)
 
     async def drain(self) -> None:
@@ -84,7 +75,6 @@ class Exchange:
         await self.connection.writable.wait()
 
     def cut(self) -> None:
-        """Close the connection, whatever was sent."""
         self.connection.close()
 
 
@@ -160,13 +150,25 @@ class _Connection(asyncio.Protocol):
             self.close()
 
 
-class PlainServer:
-    """Serves a function in a thread of its own while the context is open.
+class Served:
+    """A context manager around its `server`."""
 
-    Args:
-        handler: answers each request. It is cancelled when the client goes.
-        port: where to listen on 127.0.0.1; 0 for a free port.
-    """
+    server: PlainServer
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.__exit__()
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+
+class PlainServer:
+    """Serves a function in a thread of its own while the context is open, and cancels it when the client goes."""
 
     def __init__(self, handler: Handler, port: int = 0) -> None:
         self._handler = handler
@@ -193,7 +195,6 @@ class PlainServer:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return len(self._connections)
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from loadtest.cluster import wait_until
-from tests.upstreams.servers.plain_http import Exchange, PlainServer, serve_forever
+from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served, serve_forever
 
 VERSION = "2026-07-28"
 META = "io.modelcontextprotocol"
@@ -62,15 +62,7 @@ class Refusal(Exception):
 
 @dataclass
 class Call:
-    """One recorded request.
-
-    Attributes:
-        method: the JSON-RPC method.
-        name: the tool, prompt or URI.
-        headers: as they came.
-        body: as it came.
-        ended: `working`, then `complete`, `input_required`, `error` or `cancelled`.
-    """
+    """One recorded request. It `ended` as `working`, `complete`, `input_required`, `error` or `cancelled`."""
 
     method: str
     name: str
@@ -119,11 +111,7 @@ def seal(state: Any) -> str:
 
 
 def unseal(token: str) -> Any:
-    """Return what a request state carries.
-
-    Raises:
-        Refusal: it is not byte for byte one of ours.
-    """
+    """Return what a request state carries; refuse one that is not byte for byte ours."""
     text, _, digest = token.rpartition("#")
     if hashlib.sha256(STATE_SECRET + text.encode()).hexdigest() != digest:
         raise Refusal(INVALID_PARAMS, "This request state is not mine")
@@ -148,11 +136,7 @@ class Leg:
     server: Recording
 
     def can(self, *path: str) -> None:
-        """Check that the client declared a capability.
-
-        Raises:
-            Refusal: it did not.
-        """
+        """Refuse a client that did not declare a capability."""
         declared: Any = self.call.meta[f"{META}/clientCapabilities"]
         for part in path:
             if not isinstance(declared, dict) or part not in declared:
@@ -163,7 +147,6 @@ class Leg:
             declared = declared[part]
 
     def ask(self, requests: Mapping[str, Any], state: Any = None, /) -> Result:
-        """Return a result that asks."""
         for request in requests.values():
             if request["method"] == "elicitation/create":
                 self.can("elicitation", *(["url"] if request["params"].get("mode") == "url" else []))
@@ -462,7 +445,7 @@ class Listener:
 
 
 @dataclass(eq=False)
-class Recording:
+class Recording(Served):
     """The server; a context manager that serves in a thread.
 
     Args:
@@ -499,17 +482,6 @@ class Recording:
         self.held.set()
         self._file = None if self.effects is None else os.open(self.effects, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
-    def __enter__(self) -> Recording:
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.__exit__()
-
-    @property
-    def url(self) -> str:
-        return self.server.url
-
     # What tests ask
 
     def of(self, name: str, method: str = "tools/call") -> list[Call]:
@@ -521,38 +493,19 @@ class Recording:
 
     def clear(self) -> None:
         """Forget what was recorded, and close the gate."""
-
-        async def clear() -> None:
-            self.calls.clear()
-            self.noted.clear()
-            self.gate.clear()
-            self.begun.clear()
-
-        self.server.run(clear())
+        self._do(self.calls.clear, self.noted.clear, self.gate.clear, self.begun.clear)
 
     def open(self) -> None:
         """Let `slow` finish."""
-
-        async def open_gate() -> None:
-            self.gate.set()
-
-        self.server.run(open_gate())
+        self._do(self.gate.set)
 
     def hold(self) -> None:
         """Answer nothing from now on."""
-
-        async def hold() -> None:
-            self.held.clear()
-
-        self.server.run(hold())
+        self._do(self.held.clear)
 
     def release(self) -> None:
         """Answer again, also what came meanwhile."""
-
-        async def release() -> None:
-            self.held.set()
-
-        self.server.run(release())
+        self._do(self.held.set)
 
     def wait_begun(self) -> None:
         """Wait until `slow` works."""
@@ -567,31 +520,30 @@ class Recording:
 
     def serve(self, tools: Sequence[str]) -> None:
         """Serve other tools from now on, and announce it."""
-
-        async def serve() -> None:
-            self.tools = tuple(tools)
-            self._announce("tools")
-
-        self.server.run(serve())
+        self.tools = tuple(tools)
+        self.announce()
 
     def announce(self, kind: str = "tools", times: int = 1) -> None:
         """Say that a list has changed, whether it has or not."""
-
-        async def announce() -> None:
-            for _ in range(times):
-                self._announce(kind)
-
-        self.server.run(announce())
+        self._do(*[lambda: self._announce(kind)] * times)
 
     def update(self, uri: str) -> None:
         """Say that a resource has changed, to those who subscribed to it."""
+        self._do(lambda: self._update(uri))
 
-        async def update() -> None:
-            for listener in self.listeners:
-                if uri in listener.wanted.get("resourceSubscriptions", ()):
-                    listener.tell("notifications/resources/updated", {"uri": uri})
+    def _do(self, *steps: Callable[[], object]) -> None:
+        """Run functions in the server's loop, one right after the other, and wait for them."""
 
-        self.server.run(update())
+        async def run() -> None:
+            for step in steps:
+                step()
+
+        self.server.run(run())
+
+    def _update(self, uri: str) -> None:
+        for listener in self.listeners:
+            if uri in listener.wanted.get("resourceSubscriptions", ()):
+                listener.tell("notifications/resources/updated", {"uri": uri})
 
     def _announce(self, kind: str) -> None:
         for listener in self.listeners:
@@ -607,7 +559,6 @@ class Recording:
     # What the gateway asks
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one HTTP request."""
         await self.held.wait()
         if exchange.path.startswith(("/record", "/control")):
             await self._control(exchange)
@@ -656,11 +607,7 @@ class Recording:
             exchange.json(response, status)
 
     def _check(self, exchange: Exchange, method: str, params: Mapping[str, Any]) -> None:
-        """Check what 2026-07-28 requires of a request.
-
-        Raises:
-            Refusal: it is not there.
-        """
+        """Refuse a request without what 2026-07-28 requires."""
         meta = params.get("_meta") or {}
         if meta.get(f"{META}/protocolVersion") != VERSION or exchange.header("mcp-protocol-version") != VERSION:
             raise Refusal(UNSUPPORTED_VERSION, "Unsupported version", {"supported": [VERSION], "requested": ""})

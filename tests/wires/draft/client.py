@@ -55,15 +55,7 @@ from tests.wires.draft.transport import (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a request.
-
-    Attributes:
-        request_id: its JSON-RPC id.
-        url: the replica that answered.
-        headers: of the answer.
-        result: what it says.
-        notices: the notifications and the server's requests that came before it.
-    """
+    """The answer to a request. Its `notices` are the notifications and the server's requests that came before it."""
 
     request_id: int
     url: str
@@ -74,13 +66,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTask:
-    """A task that has ended.
-
-    Attributes:
-        task: as the last `tasks/get` showed it.
-        result: what `tasks/result` says; None if it answers with an error.
-        error: that error.
-    """
+    """A task that has ended, as the last `tasks/get` showed it, and what `tasks/result` says: a result or an error."""
 
     task: Result
     result: Result | None = None
@@ -94,16 +80,7 @@ class FinishedTask:
 
 @dataclass(slots=True)
 class FirstFormCall:
-    """A call whose task was wished for with `_meta`.
-
-    Attributes:
-        task_id: which the client has chosen.
-        created: set when the server says that it has made the task.
-        won_by: who had the result first: the `response` to the request, or `polling`.
-        result: the result; None if there is none.
-        error: the error instead.
-        task: as the last `tasks/get` of the polling showed it.
-    """
+    """A call whose task was wished for with `_meta`. It was `won_by` the `response` to the request, or by `polling`."""
 
     task_id: str
     created: asyncio.Event = field(default_factory=asyncio.Event)
@@ -154,13 +131,11 @@ class DraftClient:
         self._first_form_ids: set[str] = set()
 
     async def __aenter__(self) -> Self:
-        """Return itself; leaving closes the connections."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
         await self.transport.aclose()
 
     # What went over the wire.
@@ -172,7 +147,6 @@ class DraftClient:
 
     @property
     def session_id(self) -> str | None:
-        """The session, if there is one."""
         return self.transport.headers.get("Mcp-Session-Id")
 
     def sent(self, method: str | None = None) -> list[Message]:
@@ -210,7 +184,6 @@ class DraftClient:
         return reply.result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification."""
         await self._hand_in(
             {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": dict(params)})}
         )
@@ -228,7 +201,6 @@ class DraftClient:
                 raise HttpError(exchange.status)
 
     def next_id(self) -> int:
-        """Return a JSON-RPC id that was not used before."""
         return next(self._ids)
 
     @contextlib.asynccontextmanager
@@ -258,10 +230,7 @@ class DraftClient:
         """Send a request, answer what the server asks meanwhile, and return its answer: one leg.
 
         Args:
-            method: the JSON-RPC method.
-            params: its parameters.
             answers: to the server's requests on the stream; None leaves them unanswered.
-            after: where the request's predecessor went.
 
         Raises:
             RpcError: the answer is an error.
@@ -315,18 +284,7 @@ class DraftClient:
         task: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Call a tool to its end.
-
-        Args:
-            name: the tool.
-            arguments: the same in each leg.
-            answers: what the user says, see `answer_to`.
-            task: `params.task`, if the call shall become a task.
-            meta: `_meta`.
-
-        Returns:
-            The tool's result, or `{"task": …}`.
-        """
+        """Call a tool to its end, and return its result, or `{"task": …}`."""
         return (await self.complete("tools/call", call_params(name, arguments, task, meta), answers=answers)).result
 
     # Tasks.
@@ -344,11 +302,7 @@ class DraftClient:
         return read_task(result["task"])
 
     async def get_task(self, task_id: str) -> Result:
-        """Return how a task is.
-
-        Raises:
-            RpcError: it is not there (any more).
-        """
+        """Return how a task is, or raise the error that says that it is unknown."""
         return read_task(await self.request("tasks/get", self._task_params(task_id)))
 
     async def task_result(
@@ -364,11 +318,7 @@ class DraftClient:
         return await self.send("tasks/result", {**self._task_params(task_id), **more}, answers=answers, after=after)
 
     async def answer_task(self, task_id: str, responses: Mapping[str, Any]) -> Result:
-        """Hand in `inputResponses`, and return the acknowledgement.
-
-        Raises:
-            ProtocolError: it does not name the task.
-        """
+        """Hand in `inputResponses`, and return the acknowledgement, which must name the task."""
         related = {"taskId": task_id}
         meta = {RELATED_TASK: related, **self._task_params(task_id).get("_meta", {})}
         acknowledged = await self.request("tasks/input_response", {"inputResponses": dict(responses), "_meta": meta})
@@ -377,11 +327,9 @@ class DraftClient:
         return acknowledged
 
     async def list_tasks(self, cursor: str | None = None) -> Result:
-        """Return one page of the tasks."""
         return await self.request("tasks/list", {} if cursor is None else {"cursor": cursor})
 
     async def all_tasks(self) -> list[Result]:
-        """Return the tasks of all pages."""
         page = await self.list_tasks()
         tasks = list(page["tasks"])
         while "nextCursor" in page:
@@ -390,11 +338,9 @@ class DraftClient:
         return [read_task(task) for task in tasks]
 
     async def delete_task(self, task_id: str) -> Result:
-        """Let the server forget a task."""
         return await self.request("tasks/delete", self._task_params(task_id))
 
     async def cancel_task(self, task_id: str) -> Result:
-        """Cancel a task, and return how it is."""
         return read_task(await self.request("tasks/cancel", self._task_params(task_id)))
 
     async def stream_tool(
@@ -413,10 +359,7 @@ class DraftClient:
         The client fetches segments that a broken stream did not deliver with `lastSeqNr` from the next replica.
 
         Args:
-            name: the tool.
-            arguments: its arguments.
             modes: the `responseModes`; None sends none.
-            ttl: the task's time to live in milliseconds.
             answers: what the user says, see `answer_to`.
             break_after: break the connection as soon as so many segments have been taken; what more the last response
                 brought is dropped, as if it had not arrived.
@@ -521,8 +464,6 @@ class DraftClient:
         Polling begins with `notifications/tasks/created`. A server without tasks never sends it: its response counts.
 
         Args:
-            name: the tool.
-            arguments: its arguments.
             task_id: of the task; None makes one up.
             keep_alive: how many milliseconds the result is wanted after the end.
             answers: what the user says, see `answer_to`.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from tests.integration.conftest import pytest_runtest_makereport
-from tests.storage.servers import Server
+from tests.storage.servers import Server, own_redis
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.deployment import Deployment
 from tests.wires.draft.scripted_server import ScriptedServer
@@ -39,13 +36,8 @@ async def client(server: ScriptedServer) -> AsyncIterator[DraftClient]:
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[Server]:
-    """The task store. Its path leaves room for the name of a socket."""
-    directory = Path(tempfile.mkdtemp(prefix="gw-"))
-    server = Server("redis", directory)
-    server.start()
-    yield server
-    server.end()
-    shutil.rmtree(directory)
+    with own_redis() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -19,14 +19,7 @@ LONGEST_POLL_SECONDS: Final = 0.02
 
 
 class Deployment(Fleet):
-    """Replicas that know their callers by tokens, and, with a store, one worker called w1.
-
-    Args:
-        directory: where the logs go, and what tools note.
-        server: the task store; None for none.
-        settings: more of all replicas and workers.
-        own: settings by replica id; these are the replicas.
-    """
+    """Replicas that know their callers by tokens, and, with a store, one worker called w1."""
 
     def __init__(
         self,
@@ -63,12 +56,7 @@ class Deployment(Fleet):
         return [replica.url for replica in self.replicas]
 
     def client(self, principal: str, **options: Any) -> DraftClient:
-        """Return a client of a user, which turns to all replicas in turn.
-
-        Args:
-            principal: the user.
-            options: those of `DraftClient`; `urls` names other replicas, `scopes` is what the token grants.
-        """
+        """Return a client of a user, which turns to all replicas in turn. `scopes` is what its token grants."""
         urls, scopes = options.pop("urls", self.urls), options.pop("scopes", ())
         token = mint(SECRET, principal, AUDIENCE, scopes=scopes)
         return DraftClient(urls, token=token, **{"longest_poll_seconds": LONGEST_POLL_SECONDS, **options})

@@ -58,7 +58,6 @@ async def leave(user: DraftClient, tool: str, task_id: str, /, keep_alive: Any =
 
 
 async def poll(user: DraftClient, task_id: str, status: str) -> dict[str, Any]:
-    """Wait until a task has a status, and return it."""
     task = await user.poll(task_id, lambda task: task["status"] == status)
     assert task["status"] == status, task
     return task
@@ -74,7 +73,6 @@ async def poll_from_the_beginning(user: DraftClient, task_id: str, status: str) 
 
 
 async def status_of(user: DraftClient, task_id: str) -> str:
-    """Return the status of a task."""
     return str((await user.get_task(task_id))["status"])
 
 

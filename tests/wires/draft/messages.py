@@ -47,10 +47,8 @@ async def answer_to(request: Mapping[str, Any], answers: Answers, key: str = "")
     A request on a stream has no key, so its answer is found by a property of its form, or by its method.
 
     Args:
-        request: `method` and `params` of the question.
         answers: results, `Refusal`s, or functions (async ones too) that make one of the question; by the question's
             key, else by a property of its form, else by its method.
-        key: of the question, if it has one on the wire.
 
     Raises:
         ProtocolError: nobody has an answer to this question.
@@ -71,7 +69,6 @@ async def wrapped_answers(questions: Mapping[str, Any], answers: Answers) -> dic
 
 
 def is_response(message: Mapping[str, Any]) -> bool:
-    """Whether a message answers a request."""
     return "result" in message or "error" in message
 
 
@@ -112,12 +109,7 @@ async def retry_params(result: Mapping[str, Any], answers: Answers) -> dict[str,
 
 
 def read_response(exchange: Exchange, message: Message, request_id: int | None = None) -> Result:
-    """Return the result of a response.
-
-    Raises:
-        RpcError: it is an error.
-        ProtocolError: it belongs to another request.
-    """
+    """Return the result of the response to a request, or raise its error."""
     if "error" in message and message.get("id") in (request_id, None):
         raise RpcError(exchange.status, message["error"])
     if message.get("id") != request_id or exchange.status != 200 or not isinstance(message.get("result"), dict):
@@ -136,11 +128,7 @@ def ended_early(exchange: Exchange) -> BrokenError | HttpError:
 
 
 def read_task(task: Mapping[str, Any]) -> Result:
-    """Return a task.
-
-    Raises:
-        ProtocolError: it has no id, or a status that does not exist.
-    """
+    """Return a task that has an id and a status that exists."""
     if not isinstance(task.get("taskId"), str) or task.get("status") not in STATUSES:
         raise ProtocolError(f"not a task: {task}")
     return dict(task)

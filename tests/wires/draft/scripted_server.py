@@ -21,13 +21,7 @@ Part: TypeAlias = "Mapping[str, Any] | bytes | str | Callable[[], Awaitable[obje
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A message that came in.
-
-    Attributes:
-        url: the replica that it came to.
-        headers: of the request, by lower-case name.
-        message: the JSON-RPC message.
-    """
+    """A message that came in, with the headers of its request, by lower-case name."""
 
     url: str
     headers: Mapping[str, str]
@@ -65,12 +59,10 @@ def result(**fields: Any) -> Plain:
 
 
 def error(code: int, message: str, data: Any = None, *, status: int = 200) -> Plain:
-    """Return a plain answer with this error."""
     return Plain({"error": {"code": code, "message": message, **({} if data is None else {"data": data})}}, status)
 
 
 def stream(*parts: Part) -> Stream:
-    """Return an answer that is a stream."""
     return Stream(parts)
 
 
@@ -113,13 +105,6 @@ class ScriptedServer:
     """Answers the requests of each method with the steps of its script, the last one again and again.
 
     Notifications and responses are acknowledged with 202. Use it as an async context manager.
-
-    Args:
-        replicas: how many.
-
-    Attributes:
-        arrived: what came in, in order.
-        urls: of the replicas.
     """
 
     def __init__(self, replicas: int = 2) -> None:
@@ -132,7 +117,6 @@ class ScriptedServer:
         self._news = asyncio.Condition()
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
         for number in range(self._replicas):
             server = await asyncio.start_server(functools.partial(self._begin, number), "127.0.0.1", 0)
             self._servers.append(server)
@@ -155,11 +139,9 @@ class ScriptedServer:
         self._scripts[method] = list(steps)
 
     def messages(self, method: str) -> list[dict[str, Any]]:
-        """Return the messages of a method that came in."""
         return [arrived.message for arrived in self.arrived if arrived.message.get("method") == method]
 
     def params(self, method: str) -> list[dict[str, Any]]:
-        """Return their parameters."""
         return [message["params"] for message in self.messages(method)]
 
     def responses(self) -> list[Arrived]:

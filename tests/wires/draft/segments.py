@@ -16,12 +16,8 @@ class SegmentTracker:
     """The part of one task's streamed result that has arrived, by any mechanism.
 
     Attributes:
-        task_id: whose result it is.
-        segments: what has arrived, by `seqNr`.
         duplicates: each `seqNr` that came again, as often as it did.
         conflicts: those of them that came with another content; the first one counts.
-        is_complete: whether the server has said that nothing more comes.
-        is_error: whether it has said that the result is an error.
     """
 
     task_id: str

@@ -39,8 +39,6 @@ class StreamedCall:
     Attributes:
         mode: how the server has answered: `immediate`, `streaming` or `task`.
         fallback: whether it says that it has fallen back to `task`.
-        task_id: the task; empty without one.
-        request_id: of the last leg.
         tracker: the segments; None unless they were streamed.
         result: the tool's result in the ordinary form; None if it is incomplete or an error.
         error: the JSON-RPC error with which the task has failed.

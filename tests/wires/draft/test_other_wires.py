@@ -36,65 +36,30 @@ DAY_MS: Final = 86_400_000
 
 PHASES: Final = ("queued", "running", "waiting", "result", "own error", "error", "cancelled", "unreadable")
 
-TOLD: Final[Mapping[str, Mapping[str, str]]] = {
-    "2026-07-28": dict(
-        zip(
-            PHASES,
-            ("working", "working", "input_required", "completed", "completed", "failed", "cancelled", "failed"),
-            strict=True,
-        )
-    ),
-    "params.task": dict(
-        zip(
-            PHASES,
-            ("working", "working", "input_required", "completed", "failed", "failed", "cancelled", "failed"),
-            strict=True,
-        )
-    ),
-    "2025-11-25": dict(
-        zip(
-            PHASES,
-            ("working", "working", "input_required", "completed", "failed", "failed", "cancelled", "failed"),
-            strict=True,
-        )
-    ),
-    "first form": dict(
-        zip(
-            PHASES,
-            ("submitted", "working", "input_required", "completed", "completed", "failed", "cancelled", "unknown"),
-            strict=True,
-        )
-    ),
+STATUSES: Final = {
+    "2026-07-28": "working working input_required completed completed failed cancelled failed",
+    "params.task": "working working input_required completed failed failed cancelled failed",
+    "2025-11-25": "working working input_required completed failed failed cancelled failed",
+    "first form": "submitted working input_required completed completed failed cancelled unknown",
 }
+TOLD: Final = {words: dict(zip(PHASES, told.split(), strict=True)) for words, told in STATUSES.items()}
 """Words → phase of a task → its status."""
 
 
 class Wire(Protocol):
     """The work of one user with tasks on one wire."""
 
-    async def create(self, tool: str, /, **arguments: Any) -> str:
-        """Create a task, and return its id."""
-        ...
+    async def create(self, tool: str, /, **arguments: Any) -> str: ...
 
-    async def status(self, task_id: str) -> str:
-        """Return the status of a task."""
-        ...
+    async def status(self, task_id: str) -> str: ...
 
-    async def questions(self, task_id: str) -> Mapping[str, Any]:
-        """Return what a task asks."""
-        ...
+    async def questions(self, task_id: str) -> Mapping[str, Any]: ...
 
-    async def answer(self, task_id: str, key: str, **content: Any) -> None:
-        """Answer one question of a task."""
-        ...
+    async def answer(self, task_id: str, key: str, **content: Any) -> None: ...
 
-    async def cancel(self, task_id: str) -> None:
-        """Cancel a task."""
-        ...
+    async def cancel(self, task_id: str) -> None: ...
 
-    async def outcome(self, task_id: str) -> Any:
-        """Return the result or the error of a task that has ended."""
-        ...
+    async def outcome(self, task_id: str) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +203,6 @@ def speaker(wire: str, client_of: ClientOf, principal: str, replicas: Sequence[R
 
 
 async def ended(user: DraftClient, task_id: str) -> None:
-    """Wait until a task has ended."""
     await user.poll(task_id, lambda _task: False)
 
 
@@ -247,8 +211,6 @@ class Sides:
     """A user on the wire where a task is made, and on the one where it is read.
 
     Attributes:
-        made: the wire where the task is made.
-        read: the wire where it is read.
         words: the wire whose format the task has where it is read.
         reader: the name of the wire where it is read.
     """

@@ -167,7 +167,6 @@ async def test_a_response_for_no_task_is_refused(user: DraftClient, client_of: C
 
 
 async def gone(client: DraftClient, task_id: str) -> None:
-    """Wait until a task has expired."""
     async with asyncio.timeout(client.seconds):
         while True:
             try:

@@ -48,7 +48,6 @@ async def start(client: DraftClient, task_id: str, tool: str, **arguments: Any) 
 
 
 async def until(client: DraftClient, task_id: str, status: str) -> None:
-    """Wait until a task has a status."""
     assert (await client.poll(task_id, lambda task: task["status"] == status))["status"] == status
 
 

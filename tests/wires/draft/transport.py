@@ -31,14 +31,7 @@ class BrokenError(Exception):
 
 
 class RpcError(Exception):
-    """The server answered with a JSON-RPC error.
-
-    Attributes:
-        status: of the HTTP response.
-        code: the JSON-RPC code.
-        message: for people.
-        data: what comes with it.
-    """
+    """The server answered with a JSON-RPC error."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
         super().__init__(f"{error.get('code')} {error.get('message')} (HTTP status {status})")
@@ -49,11 +42,7 @@ class RpcError(Exception):
 
 
 class HttpError(Exception):
-    """The server answered without a JSON-RPC message where one has to be.
-
-    Attributes:
-        status: of the HTTP response.
-    """
+    """The server answered without a JSON-RPC message where one has to be."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP status {status} without a JSON-RPC message")
@@ -98,11 +87,6 @@ class Seen:
     Attributes:
         kind: a message was `sent` or `received`. Or the `head` of the answer arrived, the server `ended` it, the
             connection was `broken`, or this client `left` before the end.
-        exchange: the number of the HTTP request.
-        url: of the replica that it went to.
-        message: what was sent or received.
-        status: the HTTP status, with the head.
-        headers: of the answer, with the head.
     """
 
     kind: Literal["sent", "head", "received", "ended", "broken", "left"]
@@ -115,15 +99,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One HTTP request whose answer is still arriving.
-
-    Attributes:
-        number: counts the requests from 1.
-        url: the URL of the replica that it went to.
-        status: the HTTP status.
-        headers: the headers of the answer.
-        messages: the messages of the answer: one JSON body or the events of a stream. Iterate over it once.
-    """
+    """One HTTP request whose answer is still arriving. Iterate over its messages once."""
 
     number: int
     url: str
@@ -136,13 +112,8 @@ class Transport:
     """Sends messages and remembers all that goes over the wire. Each request has a connection of its own.
 
     Args:
-        urls: the MCP endpoints of the replicas.
         headers: sent with every message; they may be changed between messages.
-        policy: which replica gets which message.
         seconds: without a byte, and a request fails with `httpx.TimeoutException`.
-
-    Attributes:
-        log: everything in order.
     """
 
     def __init__(self, urls: Sequence[str], headers: dict[str, str], policy: Policy, seconds: float) -> None:
@@ -157,16 +128,11 @@ class Transport:
         )
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     @contextlib.asynccontextmanager
     async def post(self, message: Message, *, after: str | None = None) -> AsyncIterator[Exchange]:
         """Send a message; leaving the context closes the connection, whatever is still to come.
-
-        Args:
-            message: a JSON-RPC message.
-            after: where its predecessor went.
 
         Raises:
             BrokenError: there is no answer. Reading the messages raises it too, when the connection breaks.

@@ -18,14 +18,7 @@ from tests.wires.draft.transport import Exchange, Message
 
 
 class UnderWay:
-    """A request, and what its answer has brought so far.
-
-    Attributes:
-        request_id: its JSON-RPC id.
-        url: the replica that answers.
-        headers: of the answer.
-        messages: notifications, requests of the server's and the response, in order.
-    """
+    """A request, and what its answer has brought so far."""
 
     def __init__(self, client: DraftClient, method: str, params: Mapping[str, Any]) -> None:
         self._client, self._method, self._params = client, method, params

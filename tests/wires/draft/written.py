@@ -12,15 +12,7 @@ from tests.wires.draft.transport import Message
 
 
 class Said(NamedTuple):
-    """The answer to a message.
-
-    Attributes:
-        url: the replica that answered.
-        status: the HTTP status.
-        headers: of the answer.
-        response: the response.
-        before: what came before it.
-    """
+    """The answer to a message, and the messages before it."""
 
     url: str
     status: int
@@ -60,11 +52,7 @@ class Example:
     """An example of the proposals: its requests are sent, and what is answered is compared.
 
     Args:
-        name: of the example.
         live: texts of the example → what stands for them here; more can be added between two steps.
-
-    Attributes:
-        live: see the arguments.
     """
 
     def __init__(self, name: str, live: Mapping[str, str] | None = None) -> None:

@@ -36,13 +36,7 @@ async def begin(client_of: ClientOf, name: str) -> Begin:
     """Begin sessions; see `begin`."""
 
     async def begin(principal: str = name, version: str = LEGACY, **options: Any) -> DraftClient:
-        """Return a client with a session.
-
-        Args:
-            principal: whose; without it, of a user of the test's own.
-            version: which the client asks for.
-            options: those of `Deployment.client`.
-        """
+        """Return a client with a session; without a principal, of a user of the test's own."""
         return await speak(client_of(principal, **options), version)
 
     return begin

@@ -29,7 +29,6 @@ async def speak(client: DraftClient, version: str = LEGACY) -> DraftClient:
 
 
 def text_of(result: Mapping[str, Any]) -> str:
-    """Return the text of a result that is one block."""
     (block,) = result["content"]
     return str(block["text"])
 

@@ -45,12 +45,7 @@ NOW = 1_800_000_000.0
 
 
 class Noted:
-    """The counters of a process.
-
-    Attributes:
-        refused: why messages were not accepted.
-        sent: whether messages were answered.
-    """
+    """The counters of a process."""
 
     def __init__(self) -> None:
         self.refused: list[HopReason] = []
@@ -64,13 +59,7 @@ class Noted:
 
 
 class Network:
-    """Processes by their URLs, and what went between them.
-
-    Attributes:
-        takes: what takes messages at a URL.
-        messages: those that were posted.
-        host: the processes that also reach each other without a URL.
-    """
+    """Processes by their URLs, and what went between them. Those in `host` also reach each other without a URL."""
 
     def __init__(self) -> None:
         self.takes: dict[str, Callable[[bytes], bytes | None]] = {}
@@ -87,12 +76,7 @@ class Network:
 
 
 class Waiting(WaitingCalls):
-    """Calls that wait, which note by whose authority they are answered.
-
-    Attributes:
-        answered_by: those of the answers that came.
-        refusal: what an answer is refused with, if it is.
-    """
+    """Calls that wait, which note by whose authority they are answered."""
 
     def __init__(self, boot: bytes) -> None:
         super().__init__(boot, lambda size: b"c" * size, authorities(), max_bytes=100_000)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import shutil
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ import redis as redis_client
 
 from gateway.wires.broadcasts import PAUSE_SECONDS
 from loadtest.cluster import Replica, wait_until
-from tests.storage.servers import Server
+from tests.storage.servers import Server, own_redis
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.deployment import Deployment
 from tests.wires.draft.messages import VERSION
@@ -53,14 +51,10 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def own_redis() -> Iterator[Server]:
+def mortal_redis() -> Iterator[Server]:
     """A store that a test may kill."""
-    directory = Path(tempfile.mkdtemp(prefix="gw-"))
-    server = Server("redis", directory)
-    server.start()
-    yield server
-    server.end()
-    shutil.rmtree(directory)
+    with own_redis() as server:
+        yield server
 
 
 @pytest.fixture(params=CARRIERS)
@@ -78,7 +72,6 @@ async def session(pair: Deployment, name: str, version: str = LEGACY) -> AsyncIt
 
 
 async def cancel(user: DraftClient, replica: Replica, request_id: object) -> None:
-    """Cancel a request at a replica."""
     user.transport.urls = [replica.url]
     await user.notify("notifications/cancelled", {"requestId": request_id})
 
@@ -218,13 +211,13 @@ def _keys(server: Server) -> list[bytes]:
 
 
 async def test_during_an_outage_of_the_store_the_peers_are_notified(
-    own_redis: Server, tmp_path: Path, name: str
+    mortal_redis: Server, tmp_path: Path, name: str
 ) -> None:
-    with Peers(tmp_path / "both", own_redis) as both:
+    with Peers(tmp_path / "both", mortal_redis) as both:
         first, second = both.replicas
         for number in range(2):
             if number == 1:
-                own_redis.kill()
+                mortal_redis.kill()
             before = cancelled(first)
             async with session(both, name) as user, working(both, user, f"{name}-{number}") as call:
                 await cancel(user, second, call.request_id)

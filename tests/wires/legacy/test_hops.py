@@ -35,10 +35,7 @@ class Stranger:
     """A server in the place of a replica, which notes all that it is sent.
 
     Attributes:
-        received: everything.
-        bodies: the body of each request.
         upstream: the address that requests are passed on to; None to say `answer` instead.
-        answer: what it says.
     """
 
     def __init__(self) -> None:
@@ -199,7 +196,6 @@ async def test_an_answer_that_its_token_or_session_does_not_allow_is_refused_ali
 
 
 async def _answer_at(replica: Replica, sender: DraftClient, question: str, answer: Any) -> httpx.Response:
-    """Answer a question at a replica."""
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=SECONDS) as client:
         message = {"jsonrpc": "2.0", "id": question, **answer}
         return await client.post(replica.url, json=message, headers=sender.transport.headers)

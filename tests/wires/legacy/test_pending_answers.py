@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -36,6 +36,15 @@ def make_calls(limit: int = 100) -> WaitingCalls:
     return WaitingCalls(BOOT, numbered(), authorities(), max_bytes=MAX_BYTES, limit=limit)
 
 
+@contextmanager
+def expecting(*keys: str) -> Iterator[tuple[WaitingCalls, WaitingCall]]:
+    """Open a call that expects these answers."""
+    calls = make_calls()
+    with calls.open(ADA, nothing, room()) as call:
+        call.expect(keys)
+        yield calls, call
+
+
 async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, bytes]]:
     waiting = asyncio.create_task(call.answers())
     await asyncio.sleep(0)
@@ -43,9 +52,7 @@ async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, bytes]]:
 
 
 async def test_a_call_continues_with_the_last_answer_that_it_expects() -> None:
-    calls = make_calls()
-    with calls.open(ADA, nothing, room()) as call:
-        call.expect(["first", "second"])
+    with expecting("first", "second") as (calls, call):
         waiting = await begin_to_wait(call)
         assert calls.deliver(BOOT, call.call_id, "second", NO, ADA)
         await asyncio.sleep(0)
@@ -55,9 +62,7 @@ async def test_a_call_continues_with_the_last_answer_that_it_expects() -> None:
 
 
 async def test_an_answer_may_come_before_anybody_waits_for_it() -> None:
-    calls = make_calls()
-    with calls.open(ADA, nothing, room()) as call:
-        call.expect(["key"])
+    with expecting("key") as (calls, call):
         assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         assert await call.answers() == {"key": YES}
         assert await call.answers() == {"key": YES}
@@ -76,9 +81,7 @@ async def test_a_call_that_has_not_asked_takes_no_answer() -> None:
 
 
 async def test_an_answer_counts_once_and_the_first_one_counts() -> None:
-    calls = make_calls()
-    with calls.open(ADA, nothing, room()) as call:
-        call.expect(["key", "key", "other"])
+    with expecting("key", "key", "other") as (calls, call):
         assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         assert not calls.deliver(BOOT, call.call_id, "key", NO, ADA)
         assert calls.deliver(BOOT, call.call_id, "other", YES, ADA)
@@ -103,9 +106,7 @@ async def test_what_nobody_waits_for_is_not_taken() -> None:
 
 
 async def test_a_call_asks_again_and_what_it_asked_before_is_over() -> None:
-    calls = make_calls()
-    with calls.open(ADA, nothing, room()) as call:
-        call.expect(["key", "unanswered"])
+    with expecting("key", "unanswered") as (calls, call):
         assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         call.expect(["key~2"])
         assert not calls.deliver(BOOT, call.call_id, "key", NO, ADA)
@@ -131,9 +132,7 @@ async def test_a_call_that_is_over_takes_no_answer_and_leaves_nothing_behind() -
 
 
 async def test_a_wait_that_is_given_up_can_be_taken_up_again() -> None:
-    calls = make_calls()
-    with calls.open(ADA, nothing, room()) as call:
-        call.expect(["key"])
+    with expecting("key") as (calls, call):
         waiting = await begin_to_wait(call)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -119,12 +119,7 @@ async def test_an_answer_counts_once(user: DraftClient, fleet: Deployment, name:
 
 @dataclass
 class Trap:
-    """A server that notes the requests it gets.
-
-    Attributes:
-        url: where it is.
-        requests: the heads that came.
-    """
+    """A server that notes the heads of the requests it gets."""
 
     url: str = ""
     requests: list[bytes] = field(default_factory=list)

@@ -119,12 +119,16 @@ class World:
         assert result["resultType"] == "task"
         return str(result["taskId"])
 
+    async def started(self, name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> str:
+        """Start a task and run its first leg."""
+        task_id = await self.start(name, arguments, **more)
+        await self.work()
+        return task_id
+
     async def get(self, task_id: str, **more: Any) -> dict[str, Any]:
-        """Return the result of `tasks/get`."""
         return (await self.request("tasks/get", {"taskId": task_id}, **more)).result
 
     async def update(self, task_id: str, responses: Any, **more: Any) -> Answer:
-        """Answer a task's questions."""
         return await self.request("tasks/update", {"taskId": task_id, "inputResponses": responses}, **more)
 
     async def work(self) -> list[TaskOutcome]:
@@ -162,7 +166,6 @@ class World:
         return outcome
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.queue.aclose()
         for app in self.apps:
             if app._services.store is not None:

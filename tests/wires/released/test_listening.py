@@ -27,8 +27,6 @@ SECONDS = 20
 
 
 class Stream:
-    """One open stream."""
-
     def __init__(self, messages: AsyncIterator[bytes]) -> None:
         self._messages = messages
 

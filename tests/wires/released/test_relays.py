@@ -210,8 +210,7 @@ async def test_a_waiting_relay_leaves_its_place_to_others(world: World, tmp_path
 
 async def test_a_relay_is_a_task_that_asks_and_is_answered(world: World) -> None:
     script = {"rounds": [{"a": FORM_QUESTION, "b": FORM_QUESTION}, {"a": FORM_QUESTION}]}
-    task_id = await world.start("bugs__job", script, can=WITH_TASKS)
-    await world.work()
+    task_id = await world.started("bugs__job", script, can=WITH_TASKS)
     asked = await world.get(task_id)
     assert asked["inputRequests"] == {"a": FORM_QUESTION, "b": FORM_QUESTION}
     refused = await world.update(task_id, {"a": MISFIT, "b": ADA})

@@ -52,8 +52,7 @@ async def test_a_client_that_knows_no_tasks_is_refused_by_a_required_tool_whatev
 
 async def test_an_optional_tool_runs_as_a_call_for_a_client_that_knows_no_tasks(world: World) -> None:
     assert (await world.call("maybe", can=FORM_ONLY)).text == "1, call"
-    task_id = await world.start("maybe")
-    await world.work()
+    task_id = await world.started("maybe")
     assert texts((await world.get(task_id))["result"]) == ["1, task"]
 
 
@@ -90,8 +89,7 @@ async def test_a_journal_over_the_cap_becomes_a_task_where_tool_and_client_allow
     refused = await world.call("ask_much", {"size": 70_000}, can=FORM_ONLY)
     assert refused.result["isError"] is True
     assert "more state than it can carry" in refused.text
-    task_id = await world.start("ask_much", {"size": 70_000})
-    await world.work()
+    task_id = await world.started("ask_much", {"size": 70_000})
     assert (await world.get(task_id))["status"] == "input_required"
     await world.update(task_id, ADA)
     await world.work()
@@ -134,8 +132,7 @@ async def test_a_call_that_has_learned_more_than_a_task_can_keep_says_so(server:
 
 
 async def test_a_failed_tool_is_a_completed_task_with_what_it_had_emitted(world: World) -> None:
-    task_id = await world.start("broken")
-    await world.work()
+    task_id = await world.started("broken")
     done = await world.get(task_id)
     assert (done["status"], done["result"]["isError"]) == ("completed", True)
     first, failure = texts(done["result"])
@@ -144,8 +141,7 @@ async def test_a_failed_tool_is_a_completed_task_with_what_it_had_emitted(world:
 
 
 async def test_a_json_rpc_error_is_a_failed_task(world: World) -> None:
-    task_id = await world.start("refused")
-    await world.work()
+    task_id = await world.started("refused")
     done = await world.get(task_id)
     assert done["status"] == "failed"
     assert done["statusMessage"] == "Out of tea"
@@ -165,8 +161,7 @@ async def test_a_task_keeps_large_capabilities_as_far_as_the_gateway_knows_them(
 
 
 async def test_a_question_that_the_creators_capabilities_do_not_cover_fails_the_task(world: World) -> None:
-    task_id = await world.start("sampler")
-    await world.work()
+    task_id = await world.started("sampler")
     done = await world.get(task_id, can={**CAN, "sampling": {}})
     assert (done["status"], done["error"]["code"]) == ("failed", -32021)
     assert done["error"]["data"] == {"requiredCapabilities": {"sampling": {}}}

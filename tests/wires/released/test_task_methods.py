@@ -41,8 +41,7 @@ def name(value: str) -> dict[str, Any]:
 
 
 async def test_a_waiting_task_lists_its_questions_and_continues_with_the_answers(world: World) -> None:
-    task_id = await world.start("two_questions")
-    await world.work()
+    task_id = await world.started("two_questions")
     waiting = await world.get(task_id)
     assert waiting["status"] == "input_required"
     assert list(waiting["inputRequests"]) == ["a", "b"]
@@ -62,8 +61,7 @@ async def test_a_waiting_task_lists_its_questions_and_continues_with_the_answers
 async def test_an_answer_that_is_too_large_to_be_kept_is_refused_and_nothing_is_recorded(server: Server) -> None:
     server.ask("FLUSHALL")
     world = World(server.url, task_max_result_bytes=1024)
-    task_id = await world.start("two_questions")
-    await world.work()
+    task_id = await world.started("two_questions")
     answer = await world.update(task_id, {"a": name("Ada"), "b": name("B" * 1024)})
     assert answer.error == (400, -32602)
     message = answer.message["error"]["message"]
@@ -75,8 +73,7 @@ async def test_an_answer_that_is_too_large_to_be_kept_is_refused_and_nothing_is_
 async def test_who_answers_and_who_cancels_is_noted_and_who_polls_is_not(server: Server, tmp_path: Path) -> None:
     server.ask("FLUSHALL")
     world = World(server.url, audit_log=str(tmp_path / "audit"), log_format="json")
-    task_id = await world.start("two_questions")
-    await world.work()
+    task_id = await world.started("two_questions")
     await world.update(task_id, {"a": name("hunter2")})
     await world.get(task_id)
     await world.update(task_id, {"b": name("hunter2")})
@@ -105,8 +102,7 @@ async def test_who_answers_and_who_cancels_is_noted_and_who_polls_is_not(server:
     "wrong", [None, 7, [], {}, {"action": "accept"}, {"action": "accept", "content": {"name": 7}}, {"action": "?"}]
 )
 async def test_an_answer_that_does_not_fit_is_refused_and_nothing_is_recorded(world: World, wrong: Any) -> None:
-    task_id = await world.start("two_questions")
-    await world.work()
+    task_id = await world.started("two_questions")
     answer = await world.update(task_id, {"a": name("Ada"), "b": wrong})
     assert answer.error == (400, -32602)
     assert "'b'" in answer.message["error"]["message"]
@@ -115,8 +111,7 @@ async def test_an_answer_that_does_not_fit_is_refused_and_nothing_is_recorded(wo
 
 async def test_a_question_that_must_be_asked_again_has_another_name_on_the_wire(world: World) -> None:
     """Its form allows the answer, the author's model does not: that shows only when the tool reads it."""
-    task_id = await world.start("picky")
-    await world.work()
+    task_id = await world.started("picky")
     for key in ("who", "who~2"):
         assert list((await world.get(task_id))["inputRequests"]) == [key]
         await world.update(task_id, {key: name("Bob")})
@@ -130,8 +125,7 @@ async def test_a_question_that_must_be_asked_again_has_another_name_on_the_wire(
 
 
 async def test_to_say_no_is_an_answer(world: World) -> None:
-    task_id = await world.start("picky")
-    await world.work()
+    task_id = await world.started("picky")
     await world.update(task_id, {"who": {"action": "decline"}})
     await world.work()
     assert texts((await world.get(task_id))["result"]) == ["nobody"]
@@ -139,8 +133,7 @@ async def test_to_say_no_is_an_answer(world: World) -> None:
 
 async def test_sampled_text_is_an_answer(world: World) -> None:
     can = {"sampling": {}, **TASKS}
-    task_id = await world.start("sampler", can=can)
-    await world.work()
+    task_id = await world.started("sampler", can=can)
     assert (await world.update(task_id, {"s": {"model": "m"}})).error == (400, -32602)
     said = {"role": "assistant", "content": {"type": "text", "text": "tea"}, "model": "m"}
     await world.update(task_id, {"s": said})
@@ -174,8 +167,7 @@ async def test_a_cancelled_task_is_cancelled_for_good(world: World) -> None:
 
 
 async def test_cancelling_a_task_that_is_done_changes_nothing(world: World) -> None:
-    task_id = await world.start("work")
-    await world.work()
+    task_id = await world.started("work")
     before = await world.get(task_id)
     assert (await world.request("tasks/cancel", {"taskId": task_id})).status == 200
     after = await world.get(task_id)
