@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gateway.testing.fixture import Caller
+    from gateway.testing.fixture import ReportingCaller
 
 
 @pytest.fixture
-def call(request: pytest.FixtureRequest) -> Caller:
+def call(request: pytest.FixtureRequest) -> ReportingCaller:
     """Return a function that calls a tool, as `gateway.testing.run` does; in an `async def` test, await it.
 
     Annotate the argument as `gateway.testing.Call` or `AsyncCall` for a type checker. If the test fails, its report
     shows what happened in each call.
     """
-    from gateway.testing.fixture import Caller  # noqa: PLC0415 - tests that do not use the fixture need not wait for it
+    from gateway.testing.fixture import ReportingCaller  # noqa: PLC0415 - tests that do not use the fixture need not wait for it
 
-    return Caller(lambda line: request.node.add_report_section("call", "tool calls", line))
+    return ReportingCaller(lambda line: request.node.add_report_section("call", "tool calls", line))

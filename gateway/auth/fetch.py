@@ -50,7 +50,7 @@ async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
     The proxy comes from the environment (`HTTPS_PROXY`); there is none for this machine. `seconds` is for the whole
     fetch, even if the server sends slowly. Without such a response in time, this raises `FetchFailed`.
     """
-    return await _exchange(_Request(url, HEADERS, None, frozenset({200})), seconds, max_bytes)
+    return await _exchange(_Fetch(url, HEADERS, None, frozenset({200})), seconds, max_bytes)
 
 
 async def post_form(
@@ -61,11 +61,11 @@ async def post_form(
     A status of which the body says nothing raises `FetchFailed` too.
     """
     every = {"Content-Type": _FORM, "Accept": "application/json", "User-Agent": HEADERS["User-Agent"], **headers}
-    return await _exchange(_Request(url, every, urlencode(fields).encode(), _ANSWERS), seconds, max_bytes)
+    return await _exchange(_Fetch(url, every, urlencode(fields).encode(), _ANSWERS), seconds, max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _Fetch:
     """A request: a POST if it has a form. A response counts only if it has one of the statuses."""
 
     url: str
@@ -74,7 +74,7 @@ class _Request:
     statuses: frozenset[int]
 
 
-async def _exchange(request: _Request, seconds: float, max_bytes: int) -> Fetched:
+async def _exchange(request: _Fetch, seconds: float, max_bytes: int) -> Fetched:
     """Send a request over a connection of its own, and return the response."""
     began = time.monotonic()
     deadline = asyncio.get_running_loop().time() + seconds

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptToken:
     token: ExchangedToken
     until: float
     renewable_from: float
@@ -96,7 +96,7 @@ class TokenExchange:
         self._seconds = seconds
         self._cache_entries = cache_entries
         self._clock = clock
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._kept: OrderedDict[_Key, _KeptToken] = OrderedDict()
         self._running: dict[_Key, asyncio.Task[ExchangedToken]] = {}
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
 
@@ -174,10 +174,10 @@ class TokenExchange:
             raise self._failed(wanted, f"no answer within {self._seconds:g} seconds") from None
         except FetchFailed as error:
             raise self._failed(wanted, str(error)) from None
-        except _Refused as error:
+        except _NoToken as error:
             raise self._failed(wanted, str(error), error.code) from None
         renewable_from = began + RENEWAL_SECONDS if wanted.renewed else began
-        self._keep(key, _Kept(exchanged, began + lifetime - LEEWAY_SECONDS, renewable_from))
+        self._keep(key, _KeptToken(exchanged, began + lifetime - LEEWAY_SECONDS, renewable_from))
         return exchanged
 
     async def probe(self) -> str:
@@ -192,7 +192,7 @@ class TokenExchange:
         headers = {"Authorization": self._authorization}
         return await post_form(self._url, fields, headers, seconds=self._seconds, max_bytes=MAX_ANSWER_BYTES)
 
-    def _keep(self, key: _Key, kept: _Kept) -> None:
+    def _keep(self, key: _Key, kept: _KeptToken) -> None:
         if kept.until <= self._clock():
             return
         self._kept[key] = kept
@@ -204,7 +204,7 @@ class TokenExchange:
         return TokenExchangeError(f"The token could not be exchanged for one for {wanted.audience!r}: {reason}", code)
 
 
-class _Refused(Exception):
+class _NoToken(Exception):
     """The answer contains no usable token. The code is that of the endpoint, "" if it gave none."""
 
     def __init__(self, reason: str, code: str = "") -> None:
@@ -231,15 +231,15 @@ def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
     """Return the token in an answer (RFC 8693 section 2.2), and its lifetime in seconds, see `_seconds`."""
     if answer.status != 200:
         code = _error_code(answer)
-        raise _Refused(code or f"HTTP {answer.status}", code)
+        raise _NoToken(code or f"HTTP {answer.status}", code)
     told = _json_object(answer.body)
     token, kind, lifetime = (told.get(name) for name in ("access_token", "token_type", "expires_in"))
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise _Refused("the answer contains no token")
+        raise _NoToken("the answer contains no token")
     if len(token) > MAX_TOKEN_CHARACTERS:
-        raise _Refused(f"the token is longer than {MAX_TOKEN_CHARACTERS} characters")
+        raise _NoToken(f"the token is longer than {MAX_TOKEN_CHARACTERS} characters")
     if not isinstance(kind, str) or kind.lower() != "bearer" or told.get("issued_token_type") not in _BEARER_TYPES:
-        raise _Refused("the answer contains a token that is not a bearer token for an API")
+        raise _NoToken("the answer contains a token that is not a bearer token for an API")
     return ExchangedToken(token, audience), _seconds(lifetime)
 
 
@@ -261,7 +261,7 @@ def _error_code(answer: Fetched) -> str:
     """Return the error code of a refusal (RFC 6749 section 5.2); "" if it has none. Descriptions may quote a token."""
     try:
         code = _json_object(answer.body).get("error")
-    except _Refused:
+    except _NoToken:
         return ""
     return code if isinstance(code, str) and _ERROR.fullmatch(code) else ""
 
@@ -272,7 +272,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise _Refused("the answer is not a JSON object")
+        raise _NoToken("the answer is not a JSON object")
     return told
 
 

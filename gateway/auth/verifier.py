@@ -48,7 +48,7 @@ _WHAT_DECODING_RAISES: Final = (jwt.PyJWTError, ValueError, RecursionError)
 log = logging.getLogger(__name__)
 
 
-class _Refused(Exception):
+class _RefusedToken(Exception):
     """A token was refused. The reason is for the log, and contains nothing of the token."""
 
     def __init__(self, reason: str) -> None:
@@ -196,7 +196,7 @@ class TokenVerifier:
             return known
         try:
             return await self._judge(authorization_header)
-        except _Refused as refused:
+        except _RefusedToken as refused:
             # Every refused token gets this answer; the reason goes to the log.
             log.info("bearer token refused", extra={"reason": refused.reason})
             raise HttpRefusal(
@@ -212,7 +212,7 @@ class TokenVerifier:
         try:
             key = await self._keys.find(algorithm, key_id)
         except UnknownKey:
-            raise _Refused("no matching key") from None
+            raise _RefusedToken("no matching key") from None
         except KeysUnavailable:
             log.info("bearer token not checked", extra={"reason": "no keys yet"})
             retry = ("retry-after", f"{RETRY_SECONDS:.0f}")
@@ -230,14 +230,14 @@ class TokenVerifier:
         try:
             header = jwt.get_unverified_header(token)
         except _WHAT_DECODING_RAISES as error:
-            raise _Refused(type(error).__name__) from None
+            raise _RefusedToken(type(error).__name__) from None
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in self._algorithms:
-            raise _Refused("its algorithm is not accepted")
+            raise _RefusedToken("its algorithm is not accepted")
         if "crit" in header:  # extensions that must be understood (RFC 7515 section 4.1.11); we know none
-            raise _Refused("critical extensions")
+            raise _RefusedToken("critical extensions")
         if key_id is not None and not isinstance(key_id, str):
-            raise _Refused("kid is not a string")
+            raise _RefusedToken("kid is not a string")
         return algorithm, key_id
 
     def _verify(self, token: str, algorithm: str, key: Any) -> VerifiedToken:
@@ -252,7 +252,7 @@ class TokenVerifier:
                 options={"require": ["exp"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
             )
         except _WHAT_DECODING_RAISES as error:
-            raise _Refused(type(error).__name__) from None
+            raise _RefusedToken(type(error).__name__) from None
         expires_at = self._check_times(claims)
         ends_at = expires_at + self._leeway_seconds
         principal = _principal(claims, _selected(claims, self._claims) if self._claims else NO_CLAIMS)
@@ -265,10 +265,10 @@ class TokenVerifier:
         now = self._clock()
         expires_at = _instant(claims, "exp")
         if now >= expires_at + self._leeway_seconds:
-            raise _Refused("expired")
+            raise _RefusedToken("expired")
         for name in ("nbf", "iat"):
             if name in claims and _instant(claims, name) > now + self._leeway_seconds:
-                raise _Refused(f"{name} is in the future")
+                raise _RefusedToken(f"{name} is in the future")
         return expires_at
 
     def _no_token(self) -> HttpRefusal:
@@ -326,13 +326,13 @@ def parse_bearer(header: str) -> str | None:
     Another scheme is treated like a missing token, so it gives None.
     """
     if len(header) > MAX_HEADER_CHARACTERS:
-        raise _Refused("the header is too long")
+        raise _RefusedToken("the header is too long")
     scheme, _, rest = header.strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
         return None
     token = rest.strip(" ")
     if not token.isascii() or not _ONE_TOKEN.fullmatch(token):
-        raise _Refused("not exactly one token")
+        raise _RefusedToken("not exactly one token")
     return token
 
 
@@ -342,7 +342,7 @@ def _usual_spelling(header: str) -> str:
         return header
     try:
         token = parse_bearer(header)
-    except _Refused:
+    except _RefusedToken:
         return header
     return header if token is None else f"Bearer {token}"
 
@@ -353,14 +353,14 @@ def _check_spelling(token: str) -> None:
         for segment in token.split("."):
             base64url.decode(segment)
     except ValueError:
-        raise _Refused("not unpadded base64url") from None
+        raise _RefusedToken("not unpadded base64url") from None
 
 
 def _principal(claims: Mapping[str, Any], selected: Claims) -> Principal:
     issuer, subject = _text(claims, "iss"), _text(claims, "sub")
     client_id = _text(claims, "client_id") or _text(claims, "azp")
     if not subject and not client_id:
-        raise _Refused("neither sub nor client_id")
+        raise _RefusedToken("neither sub nor client_id")
     return Principal(issuer, subject, client_id).holding(scopes=_scopes(claims), claims=selected)
 
 
@@ -369,9 +369,9 @@ def _selected(claims: Mapping[str, Any], names: Sequence[str]) -> Claims:
     try:
         selected = Claims.of({name: claims[name] for name in names if name in claims})
     except ValueError:
-        raise _Refused("a claim of GATEWAY_JWT_CLAIMS is not JSON") from None
+        raise _RefusedToken("a claim of GATEWAY_JWT_CLAIMS is not JSON") from None
     if len(selected.text.encode()) > MAX_CLAIM_BYTES:
-        raise _Refused(f"the claims of GATEWAY_JWT_CLAIMS take more than {MAX_CLAIM_BYTES} bytes")
+        raise _RefusedToken(f"the claims of GATEWAY_JWT_CLAIMS take more than {MAX_CLAIM_BYTES} bytes")
     return selected
 
 
@@ -382,11 +382,11 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
 def _text(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name, "")
     if not isinstance(value, str):
-        raise _Refused(f"{name} is not a string")
+        raise _RefusedToken(f"{name} is not a string")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _Refused(f"{name} is not Unicode") from None
+        raise _RefusedToken(f"{name} is not Unicode") from None
     return value
 
 
@@ -394,11 +394,11 @@ def _instant(claims: Mapping[str, Any], name: str) -> float:
     """Read a NumericDate (RFC 7519 section 2)."""
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Refused(f"{name} is not a number")
+        raise _RefusedToken(f"{name} is not a number")
     try:
         instant = float(value)
     except OverflowError:
         instant = math.inf
     if not math.isfinite(instant):
-        raise _Refused(f"{name} is not a time")
+        raise _RefusedToken(f"{name} is not a time")
     return instant

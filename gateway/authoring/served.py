@@ -177,7 +177,7 @@ class Served(Generic[P, R_co]):
             InvalidArguments: the arguments are not valid for the function.
         """
         thread = threading.get_ident()
-        _READING[thread] = Work(self, journal)
+        _READING[thread] = ThreadWork(self, journal)
         try:
             keywords = self._arguments.read(arguments)
         finally:
@@ -286,18 +286,18 @@ def _hidden_by(function: Callable[..., Any]) -> Served | None:
     return earlier if isinstance(earlier, Served) and earlier._function is not function else None  # noqa: SLF001
 
 
-class Work(msgspec.Struct, frozen=True):
+class ThreadWork(msgspec.Struct, frozen=True):
     """The work of a thread: an author's function, and the journal of its leg."""
 
     served: Served
     journal: Journal | None
 
 
-_READING: Final[dict[int, Work]] = {}
+_READING: Final[dict[int, ThreadWork]] = {}
 """By thread: the work whose arguments it is reading. The author's types may check them, and take long."""
 
 
-def work_in(thread: int, stack: FrameType | None) -> Work | None:
+def work_in(thread: int, stack: FrameType | None) -> ThreadWork | None:
     """Return the work of a thread: it runs an author's function, reads its arguments, or writes its result.
 
     Return None if it does none of these. `stack` is its innermost frame.
@@ -308,7 +308,7 @@ def work_in(thread: int, stack: FrameType | None) -> Work | None:
     while stack is not None:
         if stack.f_code in _CALLS_THE_AUTHOR:
             names = stack.f_locals
-            return Work(names["self"], names["leg"].journal if "leg" in names else names["journal"])
+            return ThreadWork(names["self"], names["leg"].journal if "leg" in names else names["journal"])
         stack = stack.f_back
     return None
 

@@ -22,7 +22,7 @@ from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Away, Detaching, Leg
-from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
+from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, Outcome, Shed
 from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import exceeds
@@ -74,7 +74,7 @@ class Conversation:
 
     Attributes:
         journal: what the call has learned so far, None before its first leg.
-        questions: the last leg's questions, by the keys in `InputRequired`; empty once the call has ended.
+        questions: the last leg's questions, by the keys in `NeedsInput`; empty once the call has ended.
         target: the name of the tool or prompt, or the URI, as the client sent it.
     """
 
@@ -90,7 +90,7 @@ class Conversation:
         return Continuation(dict(self.answers), None)
 
 
-class Call(msgspec.Struct, frozen=True):
+class LegRequest(msgspec.Struct, frozen=True):
     """One leg as a client asks for it.
 
     Attributes:
@@ -149,7 +149,7 @@ class CallRunner:
         self.stepping: Final = None if tracing is None else tracing.step
         self.turns: Final = Turns()
 
-    async def run(self, call: Call) -> Ran:
+    async def run(self, call: LegRequest) -> Ran:
         """Run one leg and return its result.
 
         Raises:
@@ -213,7 +213,7 @@ class RunningCall:
 
     __slots__ = ("_away", "_bound", "_detaching", "_runner", "_sealer", "away_seconds", "call", "journal", "task")
 
-    def __init__(self, runner: CallRunner, call: Call) -> None:
+    def __init__(self, runner: CallRunner, call: LegRequest) -> None:
         self.call: Final = call
         self.task: TaskView | None = None
         self.away_seconds = 0.0
@@ -407,13 +407,13 @@ class RunningCall:
         Raises:
             Exception: the tool's own, or the reason why there is no result.
         """
-        if isinstance(outcome, InputRequired):
+        if isinstance(outcome, NeedsInput):
             return await self._ask(outcome)
         if isinstance(outcome, Detached):
             return await self._become_task(), "task_created"
         raise ensured_type(outcome, Failed).error  # the others end legs of tasks only
 
-    async def _ask(self, outcome: InputRequired) -> tuple[dict[str, Any], str]:
+    async def _ask(self, outcome: NeedsInput) -> tuple[dict[str, Any], str]:
         """Ask the client. If the journal is too large for it to carry, the call becomes a task where possible."""
         call = self.call
         if call.conversation is not None:

@@ -17,7 +17,7 @@ from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.engine.leg import Detaching, Leg, Stepping
-from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.outcomes import Completed, Failed, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Question
 from gateway.engine.relaying import journal_key
@@ -58,7 +58,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The task asks its client questions, by the keys of `InputRequired`. The journal is kept until then."""
+    """The task asks its client questions, by the keys of `NeedsInput`. The journal is kept until then."""
 
     questions: dict[str, TaskQuestion]
     journal: dict[str, Any]
@@ -147,7 +147,7 @@ def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) 
     if isinstance(outcome, Shed):
         return HandedBack(_rest(journal))
     try:
-        if isinstance(outcome, InputRequired):
+        if isinstance(outcome, NeedsInput):
             return Waiting(_stored_questions(outcome.questions, journal), _rest(journal))
         if isinstance(outcome, Completed):
             return Finished(result=_stored_result(tool, outcome.value, journal))

@@ -37,7 +37,7 @@ _PATH: Final = re.compile(r"/(replicas|workers)/([A-Za-z0-9_-]{1,32})/(stop|kill
 _KINDS: Final[Mapping[str, Kind]] = {"/replicas": "replica", "/workers": "worker"}
 
 
-class Refused(Exception):
+class FleetRefusal(Exception):
     """A request that is not answered, with its status and a message for people."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _FleetRequest:
     method: str
     path: str
     headers: Mapping[str, str]
@@ -83,38 +83,38 @@ class FleetApi(Backends):
             request = await _read_request(head, reader)
             self._check(request, writer.get_extra_info("peername"))
             status, body = HTTPStatus.OK, await self._respond(request)
-        except Refused as refused:
+        except FleetRefusal as refused:
             status, body = refused.status, {"error": str(refused)}
         except CannotDo as problem:
             status, body = HTTPStatus.CONFLICT, {"error": str(problem)}
         writer.write(_response(status, body))
         await finish(client)
 
-    def _check(self, request: _Request, peer: Any) -> None:
+    def _check(self, request: _FleetRequest, peer: Any) -> None:
         """Refuse requests from other machines, other sites, and rebound names."""
         host = request.headers.get("host", "")
         name = without_port(host.lower())
         if not (isinstance(peer, tuple) and is_loopback(peer[0])) or name is None or not is_loopback(name):
-            raise Refused(HTTPStatus.FORBIDDEN, "Only this machine controls the processes")
+            raise FleetRefusal(HTTPStatus.FORBIDDEN, "Only this machine controls the processes")
         origin = request.headers.get("origin")
         if origin not in (None, f"http://{host}"):
-            raise Refused(HTTPStatus.FORBIDDEN, "Another page may not control the processes")
+            raise FleetRefusal(HTTPStatus.FORBIDDEN, "Another page may not control the processes")
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise Refused(HTTPStatus.FORBIDDEN, "Another site may not control the processes")
+            raise FleetRefusal(HTTPStatus.FORBIDDEN, "Another site may not control the processes")
         if not hmac.compare_digest(request.headers.get(RUN_HEADER, "").encode(), self._token.encode()):
-            raise Refused(
+            raise FleetRefusal(
                 HTTPStatus.FORBIDDEN, "This page has not the token of this run; open the address that it printed"
             )
 
-    async def _respond(self, request: _Request) -> Any:
+    async def _respond(self, request: _FleetRequest) -> Any:
         if request.method == "GET":
             if request.path == "":
                 return await self._state()
         elif request.method == "POST":
             return await self._order(request.path)
         else:
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "Use GET or POST")
-        raise Refused(HTTPStatus.NOT_FOUND, "There is nothing here")
+            raise FleetRefusal(HTTPStatus.METHOD_NOT_ALLOWED, "Use GET or POST")
+        raise FleetRefusal(HTTPStatus.NOT_FOUND, "There is nothing here")
 
     async def _order(self, path: str) -> Any:
         fleet = self._fleet
@@ -126,11 +126,11 @@ class FleetApi(Backends):
             return {"said": f"{fleet.add(_KINDS[path])} starts", **await self._state()}
         found = _PATH.fullmatch(path)
         if found is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is nothing here")
+            raise FleetRefusal(HTTPStatus.NOT_FOUND, "There is nothing here")
         kind, name, what = found.groups()
         member = fleet.members.get(name)
         if member is None or f"{member.kind}s" != kind:
-            raise Refused(HTTPStatus.NOT_FOUND, f"There is no process with the name {name}")
+            raise FleetRefusal(HTTPStatus.NOT_FOUND, f"There is no process with the name {name}")
         fleet.order(name, what)
         return await self._state()
 
@@ -162,11 +162,11 @@ def _shown(member: Member) -> dict[str, Any]:
     }
 
 
-async def _read_request(head: bytes, reader: asyncio.StreamReader) -> _Request:
+async def _read_request(head: bytes, reader: asyncio.StreamReader) -> _FleetRequest:
     """Read the head of a request. Orders have no body, so a body is not read.
 
     Raises:
-        Refused: the head is too large, too slow or not valid.
+        FleetRefusal: the head is too large, too slow or not valid.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(READ_SECONDS):
@@ -178,14 +178,14 @@ async def _read_request(head: bytes, reader: asyncio.StreamReader) -> _Request:
     lines = head.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
     parts = lines[0].split(" ")
     if b"\r\n\r\n" not in head or len(parts) != len(("method", "target", "version")):
-        raise Refused(HTTPStatus.BAD_REQUEST, "Not a valid HTTP/1.1 request")
+        raise FleetRefusal(HTTPStatus.BAD_REQUEST, "Not a valid HTTP/1.1 request")
     headers: dict[str, str] = {}
     for line in lines[1:]:
         name, _, value = line.partition(":")
         if headers.setdefault(name.lower(), value.strip()) != value.strip():
-            raise Refused(HTTPStatus.BAD_REQUEST, f"The header {name} comes twice")
+            raise FleetRefusal(HTTPStatus.BAD_REQUEST, f"The header {name} comes twice")
     target = parts[1].partition("?")[0]
-    return _Request(parts[0], target.removeprefix(FLEET.decode()), headers)
+    return _FleetRequest(parts[0], target.removeprefix(FLEET.decode()), headers)
 
 
 def _response(status: HTTPStatus, body: Any) -> bytes:

@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 Read = Callable[[str], str]
 
 
-class _Cancelled(Exception):
+class _NoAnswer(Exception):
     """The user does not want to answer; the action is `decline` or `cancel`."""
 
     def __init__(self, action: str) -> None:
@@ -160,8 +160,8 @@ class _Trial:
             try:
                 answer = self._form(asked.params) if "requestedSchema" in asked.params else self._visit(asked.params)
                 question.read({"result": answer})
-            except (_Cancelled, EOFError) as refused:
-                return {"action": refused.action if isinstance(refused, _Cancelled) else "cancel"}
+            except (_NoAnswer, EOFError) as refused:
+                return {"action": refused.action if isinstance(refused, _NoAnswer) else "cancel"}
             except InvalidAnswer as problem:
                 self._say(f"the answer does not fit: {clean_line(str(problem))}")
             else:
@@ -189,7 +189,7 @@ class _Trial:
     def _input(self, prompt: str) -> str:
         text = self._read(prompt).strip()
         if text in (DECLINE, CANCEL):
-            raise _Cancelled(text[1:])
+            raise _NoAnswer(text[1:])
         return text
 
     def _show(self, result: Mapping[str, Any]) -> int:

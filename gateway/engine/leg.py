@@ -19,7 +19,7 @@ import msgspec
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
-from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.outcomes import Detached, Failed, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
 from gateway.engine.values import (
@@ -291,7 +291,7 @@ class Leg:
                     return self._stopping(Failed(_never_fit(key, misfit.unquoted)))
                 missing[key] = explained(missing[key], str(misfit))
         self.journal.input_rounds += 1
-        return self._stopping(InputRequired(missing))
+        return self._stopping(NeedsInput(missing))
 
     def answer(self, key: Any, question: Question, default: Any) -> Any:
         """Return the value of a question without asking it, or `default` if it has none.

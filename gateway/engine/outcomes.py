@@ -28,7 +28,7 @@ class Completed(msgspec.Struct, frozen=True):
     value: Any
 
 
-class InputRequired(msgspec.Struct, frozen=True):
+class NeedsInput(msgspec.Struct, frozen=True):
     """The function asked something that the journal cannot answer. Keys are the author's, in the order of asking."""
 
     questions: Mapping[str, Question]
@@ -54,4 +54,4 @@ class NotKept(msgspec.Struct, frozen=True):
     error: Exception
 
 
-Outcome: TypeAlias = Completed | InputRequired | Failed | Detached | Shed | NotKept
+Outcome: TypeAlias = Completed | NeedsInput | Failed | Detached | Shed | NotKept

@@ -13,7 +13,7 @@ from gateway.http_client.addresses import AddressRule
 from gateway.http_client.connecting import Connector
 from gateway.http_client.connection import HttpConnection
 from gateway.http_client.failures import HttpFailure, HttpReason
-from gateway.http_client.incoming import Incoming
+from gateway.http_client.incoming import IncomingResponse
 from gateway.http_client.lookups import Resolve, SharedLookups, resolve_with_system
 from gateway.http_client.pool import HttpPool
 from gateway.http_client.target import proxy_of, target_of
@@ -92,7 +92,7 @@ class HttpExchange:
     __slots__ = ("_body", "_connection", "_deadline", "_head", "_incoming", "_pool")
 
     _connection: HttpConnection
-    _incoming: Incoming
+    _incoming: IncomingResponse
 
     def __init__(self, pool: HttpPool, head: bytes, body: bytes, deadline: float) -> None:
         self._pool = pool
@@ -131,7 +131,7 @@ class HttpResponse:
 
     __slots__ = ("_incoming", "headers", "status")
 
-    def __init__(self, incoming: Incoming) -> None:
+    def __init__(self, incoming: IncomingResponse) -> None:
         self.status: int = incoming.status
         self.headers: Mapping[str, str] = incoming.headers
         self._incoming = incoming
@@ -168,7 +168,7 @@ class HttpChunks:
 
     __slots__ = ("_incoming",)
 
-    def __init__(self, incoming: Incoming) -> None:
+    def __init__(self, incoming: IncomingResponse) -> None:
         self._incoming = incoming
 
     def __aiter__(self) -> HttpChunks:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast
 import httptools
 
 from gateway.http_client.failures import HttpReason
-from gateway.http_client.incoming import Incoming
+from gateway.http_client.incoming import IncomingResponse
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """The largest head, with all interim responses before it. Trailers and chunk extensions have this limit too."""
@@ -44,7 +44,7 @@ class Owner(Protocol):
         ...
 
 
-class _Refused(Exception):
+class _RefusedResponse(Exception):
     """The response exceeds a limit, or has a form that is not accepted."""
 
 
@@ -64,7 +64,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser: Any = httptools.HttpResponseParser(self)
         self._poll: select.poll | None = None
-        self._incoming: Incoming | None = None
+        self._incoming: IncomingResponse | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._headers: dict[str, str] = {}
         self._header_count = 0
@@ -81,9 +81,9 @@ class HttpConnection(asyncio.Protocol):
         """Keep the transport."""
         self.transport = cast("asyncio.Transport", transport)  # `create_connection` makes no other
 
-    def send(self, request: bytes, body: bytes, deadline: float) -> Incoming:
+    def send(self, request: bytes, body: bytes, deadline: float) -> IncomingResponse:
         """Send a request; its response is received until the deadline, a time of the event loop."""
-        incoming = Incoming(self._loop)
+        incoming = IncomingResponse(self._loop)
         self._incoming = incoming
         self._timer = self._loop.call_at(deadline, self._time_out)
         self._headers = {}
@@ -105,7 +105,7 @@ class HttpConnection(asyncio.Protocol):
             self._poll.register(self.transport.get_extra_info("socket").fileno(), _STALE)
         return not self._poll.poll(0)
 
-    def leave(self, incoming: Incoming) -> None:
+    def leave(self, incoming: IncomingResponse) -> None:
         """Close the connection at once unless the response is complete: nobody reads the rest of it."""
         if self._incoming is incoming:
             self.abort()
@@ -150,7 +150,7 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             self._parse(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _Refused) as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _RefusedResponse) as error:
             self._is_reusable = False
             if not self._is_ended:
                 self._refuse(error)
@@ -181,14 +181,14 @@ class HttpConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """Refuse a second response to one request."""
         if self._is_ended:
-            raise _Refused("a second response")
+            raise _RefusedResponse("a second response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, within limits. Trailers are dropped."""
         self._header_count += 1
         self._header_bytes += len(name) + len(value)
         if self._header_count > MAX_HEADERS or self._header_bytes > MAX_HEAD_BYTES:
-            raise _Refused("too many or too large headers")
+            raise _RefusedResponse("too many or too large headers")
         if not self._in_body:
             key = name.decode("latin-1").lower()
             text = value.decode("latin-1")
@@ -203,9 +203,9 @@ class HttpConnection(asyncio.Protocol):
         headers = self._headers
         coding = headers.get("transfer-encoding")
         if coding is not None and coding.lower() != "chunked":
-            raise _Refused("a transfer coding that is not accepted")
+            raise _RefusedResponse("a transfer coding that is not accepted")
         if headers.get("content-encoding", "identity").lower() not in {"identity", ""}:
-            raise _Refused("a content coding that was not asked for")
+            raise _RefusedResponse("a content coding that was not asked for")
         self._in_body = True
         self._ends_with_connection = coding is None and "content-length" not in headers
         if self._incoming is not None:
@@ -217,7 +217,7 @@ class HttpConnection(asyncio.Protocol):
         self._pieces += 1
         self._body_bytes += len(data)
         if self._pieces > MAX_SMALL_PIECES + self._body_bytes // BYTES_OF_PIECE:
-            raise _Refused("the body has too many small pieces")
+            raise _RefusedResponse("the body has too many small pieces")
         incoming = self._incoming
         if incoming is not None and incoming.receive(data) and incoming.resume is None:
             incoming.resume = self._resume
@@ -231,7 +231,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._headers = {}
 
-    def _finish(self, incoming: Incoming) -> None:
+    def _finish(self, incoming: IncomingResponse) -> None:
         """Complete the response, and make the connection ready for another request if it can take one."""
         self.detach()
         incoming.complete()
@@ -261,11 +261,15 @@ class HttpConnection(asyncio.Protocol):
         self._unproductive_bytes += len(data)
         self._parser.feed_data(data)
         if self._unproductive_bytes > MAX_HEAD_BYTES:
-            raise _Refused("too much between two pieces of the body" if self._in_body else "the head is too large")
+            raise _RefusedResponse(
+                "too much between two pieces of the body" if self._in_body else "the head is too large"
+            )
 
     def _refuse(self, error: Exception) -> None:
         cause = error.__context__ or error  # the parser wraps what a callback raises
-        self._stop(HttpReason.MALFORMED, str(cause) if isinstance(cause, _Refused) else "not a valid HTTP/1.1 response")
+        self._stop(
+            HttpReason.MALFORMED, str(cause) if isinstance(cause, _RefusedResponse) else "not a valid HTTP/1.1 response"
+        )
         self.transport.abort()
 
     def _time_out(self) -> None:

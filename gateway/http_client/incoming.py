@@ -14,7 +14,7 @@ MAX_BUFFERED_BYTES: Final = 64 * 1024
 """The connection stops reading when this much of a body waits for its reader."""
 
 
-class Incoming(msgspec.Struct):
+class IncomingResponse(msgspec.Struct):
     """Passes a response from its connection to its one reader.
 
     The connection calls `receive_head`, `receive`, `complete` and `fail`; the reader calls `head`, `piece` and

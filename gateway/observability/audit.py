@@ -169,7 +169,7 @@ class AuditedLeg(msgspec.Struct, frozen=True):
     ms: str
 
 
-class Format:
+class LineFormat:
     """The form in which lines are written."""
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
@@ -184,7 +184,7 @@ class Format:
         raise NotImplementedError
 
 
-class Json(Format):
+class Json(LineFormat):
     """JSON lines in ASCII, because some readers also take U+0085 and U+2028 for line breaks.
 
     Args:
@@ -196,7 +196,7 @@ class Json(Format):
         self._leg = f'"level":"{LEVEL}","message":"{MESSAGES["leg"]}","replica":{_in_json(replica_id)},"audit":"leg"'
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
-        """See `Format.line`."""
+        """See `LineFormat.line`."""
         told = {
             "time": time,
             "level": LEVEL,
@@ -209,7 +209,7 @@ class Json(Format):
         return _to_json(told).encode() + b"\n"
 
     def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
-        """See `Format.leg`."""
+        """See `LineFormat.leg`."""
         named = f',"task":{_in_json(ran.task)}' if ran.task else ""
         if ran.upstream:
             named += f',"upstream":{_in_json(ran.upstream)},"upstream_ms":{ran.upstream_ms}'
@@ -221,7 +221,7 @@ class Json(Format):
         return told.encode()
 
 
-class Text(Format):
+class Text(LineFormat):
     """Lines for people: `time level message name=value …`.
 
     Args:
@@ -233,13 +233,13 @@ class Text(Format):
         self._leg = f"{_LEVEL} {MESSAGES['leg']} replica={self._replica} audit=leg"
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
-        """See `Format.line`."""
+        """See `LineFormat.line`."""
         begin = f"{time} {_LEVEL} {MESSAGES[event]} replica={self._replica} audit={event}"
         told = f"{begin}{_text(fields)}{_caller_text(principal)}\n"
         return told.encode("utf-8", "backslashreplace")
 
     def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
-        """See `Format.leg`."""
+        """See `LineFormat.leg`."""
         named = f" task={_quoted(ran.task)}" if ran.task else ""
         if ran.upstream:
             named += f" upstream={_quoted(ran.upstream)} upstream_ms={ran.upstream_ms}"

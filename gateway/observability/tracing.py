@@ -64,7 +64,7 @@ _ENDED_BADLY: Final = frozenset({"cancelled", "lost", "expired"})
 _ANSWERED: Final = frozenset({"completed", "input_required"})
 _ID_BYTES: Final = (16, 8, 1)
 _propagator: Final = TraceContextTextMapPropagator()
-_request: Final[ContextVar[_Request]] = ContextVar("request")
+_request: Final[ContextVar[_TracedRequest]] = ContextVar("request")
 
 
 class Traces:
@@ -93,7 +93,7 @@ class Traces:
 
     async def request(self, message: Request | Notification, headers: Headers, answering: Awaitable[T]) -> T:
         """See `gateway.calls.ports.Tracing.request`."""
-        request = _Request(self._tracer, message, headers)
+        request = _TracedRequest(self._tracer, message, headers)
         outside = _request.set(request)
         try:
             return await answering
@@ -181,7 +181,7 @@ def _attributes(method: str, message: Request | Notification, headers: Headers) 
     return attributes
 
 
-class _Request:
+class _TracedRequest:
     """One request while it is answered.
 
     Its span starts at once, unless the request continues a call. Then it starts with the leg, because only the journal

@@ -42,7 +42,7 @@ from gateway.tokens.hop_messages import max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.web.hop import HopClient
-from gateway.web.neighbours import Neighbours
+from gateway.web.neighbours import LocalNeighbours
 from gateway.web.peers import Peers
 from gateway.wires.assembly import Wires
 from gateway.wires.legacy.pending_answers import WaitingCalls
@@ -73,7 +73,7 @@ class Services:
     telemetry: Telemetry
     changes: ChangeHub
     waiting: WaitingCalls
-    neighbours: Neighbours
+    neighbours: LocalNeighbours
     host: AsyncioHost
     callers: CallerLimits
     load: InFlight
@@ -136,7 +136,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     authenticator.on_change(authorities.review)
     waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities, max_bytes=settings.max_body_bytes)
     telemetry.watch_waiting(waiting)
-    neighbours = Neighbours(keys, waiting.boot, max_bytes=max_message_bytes(settings.max_body_bytes))
+    neighbours = LocalNeighbours(keys, waiting.boot, max_bytes=max_message_bytes(settings.max_body_bytes))
     client = HopClient()
     wires = Wires(
         settings,

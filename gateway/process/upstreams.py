@@ -25,7 +25,7 @@ from gateway.upstreams.config.checks import setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
-from gateway.upstreams.credentials import Credentials, credentials_of
+from gateway.upstreams.credentials import CredentialHeaders, credentials_of
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
@@ -51,7 +51,7 @@ class UpstreamConnection:
     """
 
     client: StatelessClient
-    credentials: Credentials
+    credentials: CredentialHeaders
     http: HttpClient
 
     async def aclose(self) -> None:
@@ -201,6 +201,6 @@ class ServedUpstreams:
             announce=self._announce,
         )
 
-    def _make_parts(self, definition: Definition, credentials: Credentials, client: GuardedClient) -> PartMaker:
+    def _make_parts(self, definition: Definition, credentials: CredentialHeaders, client: GuardedClient) -> PartMaker:
         relay = UpstreamRelay(definition, client, credentials, self._metrics, turns=self._turns)
         return PartMaker(definition, client, relay, self._metrics, self._readings)

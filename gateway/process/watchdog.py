@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Final
 
-from gateway.authoring.served import Work, work_in
+from gateway.authoring.served import ThreadWork, work_in
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ def watchdog() -> Iterator[None]:
         watch.stop()
 
 
-def _what_blocks(frame: FrameType | None, work: Work | None) -> str:
+def _what_blocks(frame: FrameType | None, work: ThreadWork | None) -> str:
     """Return the message for a stack. The innermost frame outside the libraries decides what blocks.
 
     Our compiled modules have no frames, so their work for an author's function counts as the function's.

@@ -23,7 +23,7 @@ class Turns:
 
     def __init__(self, pauses: int = PAUSES) -> None:
         self._pauses = pauses
-        self._groups: dict[Hashable, _Group] = {}  # the next first
+        self._groups: dict[Hashable, _WaitingGroup] = {}  # the next first
         self._is_pausing = False
 
     async def begin(self, group: Hashable, caller: Hashable) -> None:
@@ -51,10 +51,10 @@ class Turns:
         loop.call_soon(self._go_round, loop, self._pauses)
         return True
 
-    def _group(self, name: Hashable) -> _Group:
+    def _group(self, name: Hashable) -> _WaitingGroup:
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = _Group()
+            group = self._groups[name] = _WaitingGroup()
         return group
 
     def _go_round(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
@@ -80,7 +80,7 @@ class Turns:
         return None
 
 
-class _Group:
+class _WaitingGroup:
     """The work of one group that waits. `beginning` has that of each caller, the next one first."""
 
     def __init__(self) -> None:

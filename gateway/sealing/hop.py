@@ -96,7 +96,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class HopContent:
     """The sealed part of a message: its subject, and a map of JSON values and `bytes`."""
 
     kind: str
@@ -114,15 +114,15 @@ class HopSealer:
         self._audience = audience
         self._url = url
 
-    def seal_request(self, head: Head, content: Content) -> bytes:
+    def seal_request(self, head: Head, content: HopContent) -> bytes:
         """Seal a request; raise `TypeError` or `ValueError` if `pack` cannot encode the body."""
         return self._seal("request", head, content, b"")
 
-    def seal_reply(self, head: Head, content: Content, request: Head) -> bytes:
+    def seal_reply(self, head: Head, content: HopContent, request: Head) -> bytes:
         """Seal the reply to a request; raise `TypeError` or `ValueError` if `pack` cannot encode the body."""
         return self._seal("reply", head, content, request.nonce)
 
-    def open_request(self, message: bytes, receiver: Process, *, now: float, max_bytes: int) -> tuple[Head, Content]:
+    def open_request(self, message: bytes, receiver: Process, *, now: float, max_bytes: int) -> tuple[Head, HopContent]:
         """Open a recent request, or raise `HopRefused`. `SeenNonces` detects repetitions.
 
         Any bytes may have arrived; more than `max_bytes` are refused before anything is decoded. `now` is in seconds
@@ -135,7 +135,7 @@ class HopSealer:
             raise HopRefused(HopReason.STALE)
         return head, self._open("request", head, message, b"", max_bytes)
 
-    def open_reply(self, message: bytes, request: Head, *, max_bytes: int) -> Content:
+    def open_reply(self, message: bytes, request: Head, *, max_bytes: int) -> HopContent:
         """Open the reply to a request, or raise `HopRefused`.
 
         The time of the reply does not count, because it is bound to the request's nonce. Any bytes may have arrived;
@@ -146,12 +146,12 @@ class HopSealer:
             raise HopRefused(HopReason.OTHER_RECEIVER)
         return self._open("reply", head, message, request.nonce, max_bytes)
 
-    def _seal(self, direction: _Direction, head: Head, content: Content, answered: bytes) -> bytes:
+    def _seal(self, direction: _Direction, head: Head, content: HopContent, answered: bytes) -> bytes:
         plaintext = pack({"v": HOP.writes, "kind": content.kind, "body": dict(content.body)})
         token = self._sealer.seal(plaintext, self._binding(direction, head, answered))
         return _written_head(head) + token.encode("ascii")
 
-    def _open(self, direction: _Direction, head: Head, message: bytes, answered: bytes, max_bytes: int) -> Content:
+    def _open(self, direction: _Direction, head: Head, message: bytes, answered: bytes, max_bytes: int) -> HopContent:
         token = message[_HEAD.size :].decode("latin-1")  # accepts any bytes; tokens contain only ASCII
         aad = self._binding(direction, head, answered)
         reason: HopReason | None = None
@@ -164,7 +164,7 @@ class HopSealer:
             raise HopRefused(reason)
         match payload:
             case {"kind": str(kind), "body": dict(body)}:
-                return Content(kind, body)
+                return HopContent(kind, body)
         raise HopRefused(HopReason.MALFORMED)
 
     def _binding(self, direction: _Direction, head: Head, answered: bytes) -> bytes:

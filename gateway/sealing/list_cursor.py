@@ -5,7 +5,7 @@ list. It is `c1.` and base64url of `key id(4) ‖ MAC(16) ‖ place of the last 
 randomness, so a page that is the same for everybody stays the same, including its cursor.
 
 The MAC is HMAC-SHA256 (RFC 2104) over `length of the list's name(4) ‖ name of the list ‖ place of the last entry`,
-truncated to 128 bits, under a separate key for each key of the ring. The text of a place is described at `Place`.
+truncated to 128 bits, under a separate key for each key of the ring. The text of a place is described at `ListPlace`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LENGTH_BYTES: Final = 4
 _PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.(.*)", re.ASCII | re.DOTALL)
 
 
-class Place(msgspec.Struct, frozen=True):
+class ListPlace(msgspec.Struct, frozen=True):
     """The place of an entry in a list that has parts.
 
     Its text is `number of the part . number of the entry . length of the part's name . name of the part, name of the
@@ -54,13 +54,13 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.part_at}.{self.at}.{len(self.part)}.{self.part}{self.name}"
 
     @staticmethod
-    def read(text: str) -> Place | None:
+    def read(text: str) -> ListPlace | None:
         """Return the place that a text describes, None if it describes none."""
         found = _PLACE.fullmatch(text)
         if found is None or int(found[3]) > len(found[4]):
             return None
         length = int(found[3])
-        return Place(found[4][:length], found[4][length:], int(found[1]), int(found[2]))
+        return ListPlace(found[4][:length], found[4][length:], int(found[1]), int(found[2]))
 
 
 class CursorMaker:

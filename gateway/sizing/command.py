@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.sizing.costs import MEASURED, Costs
-from gateway.sizing.model import PREFIXES_REMEMBERED, Demand, Deployment, Group, LostZone, Policy, size
+from gateway.sizing.costs import MEASURED, GatewayCosts
+from gateway.sizing.model import PREFIXES_REMEMBERED, Demand, Group, LostZone, Policy, SizedDeployment, size
 
 _SHARES: Final = {"task_share", "utilization", "lost_utilization", "upgrade_share", "redis_utilization"}
 _MAY_BE_ZERO: Final = {
@@ -74,7 +74,7 @@ def perform(given: argparse.Namespace) -> int:
         ConfigurationError: the file of costs cannot be used.
     """
     demand, policy = _read(Demand, given), _read(Policy, given)
-    costs = Costs.load(given.costs)
+    costs = GatewayCosts.load(given.costs)
     deployment = size(demand, policy, costs, given.legs_per_second)
     if given.json:
         print(json.dumps(dataclasses.asdict(deployment), indent=2))
@@ -88,7 +88,7 @@ def _read(kind: Any, given: argparse.Namespace) -> Any:
     return kind(**{field.name: getattr(given, field.name) for field in dataclasses.fields(kind)})
 
 
-def describe(deployment: Deployment, costs: Costs) -> Iterator[str]:
+def describe(deployment: SizedDeployment, costs: GatewayCosts) -> Iterator[str]:
     """Yield a deployment in lines, for people."""
     yield "Load, at the busiest moment"
     yield from _asked(deployment)
@@ -102,7 +102,7 @@ def describe(deployment: Deployment, costs: Costs) -> Iterator[str]:
     yield f"\nCosts were measured on: {costs.measured_on}"
 
 
-def _asked(deployment: Deployment) -> Iterator[str]:
+def _asked(deployment: SizedDeployment) -> Iterator[str]:
     demand = deployment.demand
     yield _row("calls", f"{demand.calls_per_second:,.0f} a second, {demand.tasks_per_second:,.0f} of them tasks")
     legs = f"{demand.legs_per_second:,.0f} of them legs of calls"
@@ -111,7 +111,7 @@ def _asked(deployment: Deployment) -> Iterator[str]:
     yield _row("out", f"{_amount(deployment.outbound_bytes_per_second)}/s to clients")
 
 
-def _needed(deployment: Deployment) -> Iterator[str]:
+def _needed(deployment: SizedDeployment) -> Iterator[str]:
     redis = deployment.redis
     yield _row("one replica", f"serves {deployment.capacity:,.0f} legs a second if its core is always busy")
     yield _row("replicas", _group(deployment.replicas))
@@ -125,7 +125,7 @@ def _needed(deployment: Deployment) -> Iterator[str]:
     yield _row("", f"{redis.connections:,} connections")
 
 
-def _key_use(deployment: Deployment) -> Iterator[str]:
+def _key_use(deployment: SizedDeployment) -> Iterator[str]:
     use = deployment.key_use
     yield _row("seals", f"{use.seals_per_second:,.0f} a second, {use.seals:.1e} in total")
     if use.safe_years is not None:
@@ -136,7 +136,7 @@ def _key_use(deployment: Deployment) -> Iterator[str]:
     yield _row("nonce prefixes", f"{use.live_prefixes:,.0f} in use; {told}")
 
 
-def _lost_zone(deployment: Deployment, lost: LostZone) -> Iterator[str]:
+def _lost_zone(deployment: SizedDeployment, lost: LostZone) -> Iterator[str]:
     yield _row("spare capacity", f"{lost.processes:,} of all replicas and workers")
     yield _row("legs lost", f"{lost.legs_lost:,.0f}; clients send them again")
     yield _row("calls kept", f"{lost.calls_kept:,.0f} wait for their users and continue elsewhere")

@@ -13,7 +13,7 @@ KIB = 1024
 
 
 @dataclass(frozen=True)
-class Costs:
+class GatewayCosts:
     """The CPU time that the gateway itself needs, in addition to the tools.
 
     Attributes:
@@ -54,7 +54,7 @@ class Costs:
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> Costs:
+    def load(cls, path: Path) -> GatewayCosts:
         """Read costs that `save` has written.
 
         Raises:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway.sizing.costs import KIB, Costs
+from gateway.sizing.costs import KIB, GatewayCosts
 
 _BASE64: Final = 4 / 3
 
@@ -188,7 +188,7 @@ def redis_requests_per_task(demand: Demand, policy: Policy) -> float:
     )
 
 
-def size_redis(demand: Demand, policy: Policy, costs: Costs, replicas: int, workers: int) -> Redis:
+def size_redis(demand: Demand, policy: Policy, costs: GatewayCosts, replicas: int, workers: int) -> Redis:
     """Return the load that tasks put on Redis."""
     if not demand.tasks_per_second:
         return Redis(0, "no tasks", 0.0, 0.0, 0.0, 0)
@@ -287,7 +287,7 @@ class LostZone:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class SizedDeployment:
     """The deployment that meets a demand.
 
     Attributes:
@@ -310,7 +310,7 @@ class Deployment:
     lost_zone: LostZone | None
 
 
-def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = None) -> Deployment:
+def size(demand: Demand, policy: Policy, costs: GatewayCosts, capacity: float | None = None) -> SizedDeployment:
     """Return the smallest deployment that meets a demand.
 
     `capacity` is the legs per second of one replica with its core always busy, as measured. None calculates it from the
@@ -324,7 +324,7 @@ def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = 
     workers = _size_workers(demand, policy, costs)
     workers_count = workers.count if workers else 0
     states = demand.ephemeral_per_second * demand.rounds * demand.state_bytes
-    return Deployment(
+    return SizedDeployment(
         demand,
         policy,
         leg_cpu,
@@ -339,7 +339,7 @@ def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = 
     )
 
 
-def _size_workers(demand: Demand, policy: Policy, costs: Costs) -> Group | None:
+def _size_workers(demand: Demand, policy: Policy, costs: GatewayCosts) -> Group | None:
     if not demand.tasks_per_second:
         return None
     legs = 1 + demand.task_rounds

@@ -72,7 +72,7 @@ _TLS_CLUSTER = "rediss+cluster://"
 Command: TypeAlias = tuple[Any, ...]
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _WaitingCommand(msgspec.Struct, frozen=True):
     command: Command
     reply: asyncio.Future[Any]
 
@@ -144,7 +144,7 @@ class RedisClient:
         self._make = make
         self._outage = outage
         self._redis: Redis | RedisCluster | None = None
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingCommand] = []
         self._batches: set[asyncio.Task[None]] = set()
         self._sending = 0
         self._clocks = ServerClocks()
@@ -361,7 +361,7 @@ class RedisClient:
 
     async def _batched(self, redis: Redis, command: Command) -> Any:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(command, reply))
+        self._waiting.append(_WaitingCommand(command, reply))
         if self._sending < _BATCHES:
             self._sending += 1
             batch = asyncio.create_task(self._send_batches(redis))
@@ -403,7 +403,7 @@ class RedisClient:
         return TaskStoreAway() if nothing_done and not isinstance(self._redis, RedisCluster) else TaskStoreDown()
 
 
-async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
+async def _send_batch(redis: Redis, batch: list[_WaitingCommand]) -> None:
     try:
         async with asyncio.timeout(SECONDS):
             replies = await repeatable(lambda: _send(redis, batch))
@@ -424,7 +424,7 @@ async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
             waiting.reply.set_result(reply)
 
 
-async def _send(redis: Redis, batch: list[_Waiting]) -> list[Any]:
+async def _send(redis: Redis, batch: list[_WaitingCommand]) -> list[Any]:
     if len(batch) == 1:
         try:
             return [await redis.execute_command(*batch[0].command)]  # type: ignore[no-untyped-call]

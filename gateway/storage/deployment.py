@@ -12,7 +12,7 @@ from gateway.settings.problems import Problems
 from gateway.storage import scripts
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.owners import Owners
-from gateway.storage.redis_keys import Keys
+from gateway.storage.redis_keys import RedisKeys
 from gateway.storage.task_scripts import GROUP
 
 log = logging.getLogger("gateway.storage")
@@ -34,7 +34,7 @@ class Deployment:
     `owners` names the callers, using the secret that all processes agree on.
     """
 
-    def __init__(self, client: RedisClient, keys: Keys, owners: Owners, max_ttl_ms: int) -> None:
+    def __init__(self, client: RedisClient, keys: RedisKeys, owners: Owners, max_ttl_ms: int) -> None:
         self._client = client
         self._keys = keys
         self._owners = owners

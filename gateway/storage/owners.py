@@ -15,7 +15,7 @@ from gateway.sealing.formats import OWNER_SECRET, split_number
 from gateway.sealing.principal import Principal
 from gateway.storage import scripts
 from gateway.storage.client import RedisClient
-from gateway.storage.redis_keys import Keys
+from gateway.storage.redis_keys import RedisKeys
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")
@@ -36,7 +36,7 @@ class Owners:
     def __init__(
         self,
         client: RedisClient,
-        keys: Keys,
+        keys: RedisKeys,
         holder: KeyHolder,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:

@@ -78,7 +78,7 @@ _report = msgspec.json.Decoder(tuple[float | int, float | int | None])
 
 def read_plain(fields: Mapping[str, bytes | None]) -> PlainFields:
     """Read the plain fields of a record: name → value, None for a field that does not exist."""
-    reader = _Reader(fields)
+    reader = _FieldReader(fields)
     phase = reader.phase()
     if phase in (Phase.QUEUED, Phase.RUNNING):
         reader.entry()
@@ -102,7 +102,7 @@ def read_plain(fields: Mapping[str, bytes | None]) -> PlainFields:
     )
 
 
-class _Reader:
+class _FieldReader:
     """Reads fields one by one, and remembers the first one that cannot be read."""
 
     def __init__(self, fields: Mapping[str, bytes | None]) -> None:

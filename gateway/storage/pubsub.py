@@ -94,7 +94,7 @@ class _Channel:
         self.live.set()
 
 
-class Notices:
+class Subscriber:
     """The one subscriber of a process."""
 
     def __init__(self, client: RedisClient) -> None:

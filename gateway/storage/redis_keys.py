@@ -48,7 +48,7 @@ class TaskPlace(msgspec.Struct, frozen=True):
         return self.keys[2]
 
 
-class Keys:
+class RedisKeys:
     """Names the keys of one deployment: every key and channel starts with `prefix`.
 
     The audience is the name of the deployment. Its owners are spread over the partitions.

@@ -11,8 +11,8 @@ from gateway.errors import TaskStoreDown
 from gateway.runtime.background import task_running
 from gateway.storage import scripts
 from gateway.storage.client import RedisClient
-from gateway.storage.pubsub import Listener, Notices
-from gateway.storage.redis_keys import Keys
+from gateway.storage.pubsub import Listener, Subscriber
+from gateway.storage.redis_keys import RedisKeys
 
 _WAIT_SECONDS = 60.0
 
@@ -20,7 +20,7 @@ _WAIT_SECONDS = 60.0
 class ReplicaChannel:
     """Publishes messages for all replicas, and receives them."""
 
-    def __init__(self, client: RedisClient, notices: Notices, keys: Keys) -> None:
+    def __init__(self, client: RedisClient, notices: Subscriber, keys: RedisKeys) -> None:
         self._client = client
         self._notices = notices
         self._keys = keys

@@ -21,10 +21,10 @@ from gateway.storage import scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
-from gateway.storage.pubsub import RECHECK_SECONDS, Notices, topic_of
+from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber, topic_of
 from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records
-from gateway.storage.redis_keys import PHASES, Keys, TaskPlace
+from gateway.storage.redis_keys import PHASES, RedisKeys, TaskPlace
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.storage.task_scripts import BRIEF_FIELDS
 from gateway.storage.unreadable import Unreadable
@@ -63,13 +63,13 @@ class RedisTaskStore(TaskStore):
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._client = client
-        self._keys = Keys(holder.audience, partitions)
+        self._keys = RedisKeys(holder.audience, partitions)
         self._records = Records(holder, client.telemetry, max_value_bytes)
         self._reader = RecordReader(self._records)
         self._max_ttl_ms = max_ttl_ms
         self._owners = Owners(client, self._keys, holder, random_bytes)
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
-        self._notices = Notices(client)
+        self._notices = Subscriber(client)
         self._ending: set[asyncio.Task[None]] = set()
         self._large_reads = LargeReads()
         self._turns = Turns()
@@ -348,7 +348,7 @@ def opened_segments(reader: RecordReader, owner: str, task_id: str, entries: Ite
     return blocks
 
 
-async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
+async def read_totals(client: RedisClient, keys: RedisKeys) -> dict[Phase, int]:
     """Count the tasks of all owners by phase: one script for each partition."""
     began = time.monotonic()
     counted = await asyncio.gather(

@@ -18,10 +18,10 @@ from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
 from gateway.storage.plain_fields import encode_progress
-from gateway.storage.pubsub import RECHECK_SECONDS, Notices
+from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber
 from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records, learn
-from gateway.storage.redis_keys import Keys, TaskPlace, is_owner, split_member
+from gateway.storage.redis_keys import RedisKeys, TaskPlace, is_owner, split_member
 from gateway.storage.scripts import Changes
 from gateway.storage.task_scripts import GROUP
 from gateway.storage.task_store import (
@@ -69,14 +69,14 @@ class RedisWorkQueue(WorkQueue):
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._client = client
-        self._keys = Keys(holder.audience, partitions)
+        self._keys = RedisKeys(holder.audience, partitions)
         self._records = Records(holder, client.telemetry, max_value_bytes)
         self._reader = RecordReader(self._records)
         self._worker_id = worker_id
         self._lease_ms = lease_ms
         self._owners = Owners(client, self._keys, holder, random_bytes)
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
-        self._notices = Notices(client)
+        self._notices = Subscriber(client)
         self._next_look = [0.0] * partitions
         self._looked_until = [_START] * partitions
 

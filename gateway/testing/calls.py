@@ -28,7 +28,7 @@ from gateway.engine.driver import run_leg
 from gateway.engine.host import Keeper
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
-from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome
+from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome
 from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import MAX_VALUE_BYTES, copy_json
@@ -178,7 +178,7 @@ class CallRun:
                 self.run.became_task = True
                 self._fresh = {}
                 continue
-            asked = ensured_type(outcome, InputRequired)  # the keeper here neither fails nor ends a leg
+            asked = ensured_type(outcome, NeedsInput)  # the keeper here neither fails nor ends a leg
             if self._answer(asked.questions):
                 return
         raise GatewayError(
@@ -226,7 +226,7 @@ class CallRun:
             version=self._served.version,
             migrations=self._served.migrations,
             declared=self._served.asks,
-            notices=_Notices(self.run),
+            notices=_RecordedNotices(self.run),
             keeper=MemoryKeeper(self._rest or {}, self._host) if in_task else None,
             detaching=detaching,
             stepping=self._run_step,
@@ -269,7 +269,7 @@ class CallRun:
         Raises:
             JournalTooLarge: a server would refuse the state, and the call cannot become a task.
         """
-        if not isinstance(outcome, InputRequired) or self.run.became_task:
+        if not isinstance(outcome, NeedsInput) or self.run.became_task:
             return outcome
         try:
             leg.journal = Journal.from_map(_through_client(leg.journal, self._setting.state_max_bytes))
@@ -345,7 +345,7 @@ class MemoryKeeper(Keeper):
         return False
 
 
-class _Notices:
+class _RecordedNotices:
     """Records the progress and log messages of a leg."""
 
     def __init__(self, run: Run) -> None:
@@ -393,7 +393,7 @@ def _detaching(served: Served, as_task: bool | None) -> Detaching:
 
 
 def _ended(outcome: Outcome) -> Ended:
-    if isinstance(outcome, InputRequired):
+    if isinstance(outcome, NeedsInput):
         return "asked"
     if isinstance(outcome, Detached):
         return "detached"
@@ -401,7 +401,7 @@ def _ended(outcome: Outcome) -> Ended:
 
 
 def _keys_asked(outcome: Outcome) -> tuple[str, ...]:
-    return tuple(outcome.questions) if isinstance(outcome, InputRequired) else ()
+    return tuple(outcome.questions) if isinstance(outcome, NeedsInput) else ()
 
 
 def _bytes_from(seed: int | str) -> Callable[[int], bytes]:

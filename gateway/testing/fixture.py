@@ -62,7 +62,7 @@ class AsyncCall(Protocol):
     ) -> Run[T]: ...
 
 
-class Caller:
+class ReportingCaller:
     """Calls tools in one test, and reports what happened.
 
     Args:

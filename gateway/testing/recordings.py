@@ -14,7 +14,7 @@ import msgspec
 from gateway.authoring.served import Served
 from gateway.engine.journal import Checkpoint, Journal, MalformedJournal
 from gateway.engine.leg import Detaching
-from gateway.engine.outcomes import Completed, InputRequired
+from gateway.engine.outcomes import Completed, NeedsInput
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
@@ -81,7 +81,7 @@ class RecordedLeg:
     def of(cls, taken: Taken) -> RecordedLeg:
         """Return what a recording keeps of a leg."""
         after, outcome = taken.leg.journal, taken.outcome
-        questions = outcome.questions if isinstance(outcome, InputRequired) else {}
+        questions = outcome.questions if isinstance(outcome, NeedsInput) else {}
         ended: Ended = "asked" if questions else "returned" if isinstance(outcome, Completed) else "detached"
         return cls(
             journal=taken.before,

@@ -20,7 +20,7 @@ from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
-from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome
+from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome
 from gateway.engine.questions import InvalidAnswer, Question
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AskError, GatewayError
@@ -290,7 +290,7 @@ class _Replayed:
         )
         outcome = await run_leg(bound, self._leg)
         may_detach = self._detaching is Detaching.POSSIBLE and self._recorded.ended == "detached"
-        if may_detach and isinstance(outcome, InputRequired):
+        if may_detach and isinstance(outcome, NeedsInput):
             outcome = Detached()  # its state may have been too large; the next leg compares the questions
         found = [*self._of_the_end(outcome)]
         if not found and self._unknown_step is None:
@@ -302,7 +302,7 @@ class _Replayed:
             yield from self._of_a_step(self._unknown_step or "")
         elif isinstance(outcome, Failed):
             yield self._raises(outcome.error)
-        elif isinstance(outcome, InputRequired):
+        elif isinstance(outcome, NeedsInput):
             for key, question in outcome.questions.items():
                 yield from self._of_a_question(key, question)
 
@@ -389,7 +389,7 @@ class _Replayed:
         if ended == "detached" != recorded.ended:  # the rest is yet to come, in the task
             yield ends_differently
             return
-        asked = outcome.questions if isinstance(outcome, InputRequired) else {}
+        asked = outcome.questions if isinstance(outcome, NeedsInput) else {}
         reached = list(dict.fromkeys([*self._leg.reached, *asked]))
         expected = list(dict.fromkeys([*recorded.reached, *recorded.asked]))
         gone = [key for key in expected if key not in reached]

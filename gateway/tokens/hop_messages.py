@@ -11,8 +11,8 @@ from gateway.observability.metrics import Telemetry
 from gateway.sealing.hop import (
     EVERYONE,
     NONCE_BYTES,
-    Content,
     Head,
+    HopContent,
     HopRefused,
     HopSealer,
     Process,
@@ -105,13 +105,13 @@ class Hops:
         """
         answered = False
         try:
-            reply = await self._exchange(replica, Content(kind, body))
+            reply = await self._exchange(replica, HopContent(kind, body))
             answered = True
         finally:
             self._telemetry.hop_sent(answered=answered)
         return reply
 
-    async def _exchange(self, replica: ReplicaAddress, content: Content) -> Mapping[str, Any]:
+    async def _exchange(self, replica: ReplicaAddress, content: HopContent) -> Mapping[str, Any]:
         hops = self._hops(replica.url)
         request = self._head(Process(Role.REPLICA, replica.boot))
         message = await self._send(replica, hops.seal_request(request, content))
@@ -143,7 +143,7 @@ class Hops:
 
     def seal_for_everyone(self, kind: str, body: Mapping[str, Any]) -> bytes:
         """Return a message for all replicas. Each accepts it once. The body is a map of JSON values and `bytes`."""
-        return self._hops("").seal_request(self._head(Process(Role.REPLICA, EVERYONE)), Content(kind, body))
+        return self._hops("").seal_request(self._head(Process(Role.REPLICA, EVERYONE)), HopContent(kind, body))
 
     def take(self, message: bytes) -> bytes | None:
         """Open a request from another process, handle it, and return the reply; None if it is refused.
@@ -197,7 +197,7 @@ class Hops:
             raise HopRefused(HopReason.MALFORMED)
         if request.receiver.boot == EVERYONE:
             return b""
-        return hops.seal_reply(self._head(request.sender), Content(content.kind, body), request)
+        return hops.seal_reply(self._head(request.sender), HopContent(content.kind, body), request)
 
     def _hops(self, url: str) -> HopSealer:
         return HopSealer(self._keys.current, self._keys.audience, url)

@@ -60,7 +60,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 log = logging.getLogger(__name__)
 
 
-class Credentials(Protocol):
+class CredentialHeaders(Protocol):
     """Writes the header fields that a definition adds to each request."""
 
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
@@ -85,7 +85,7 @@ class Credentials(Protocol):
         ...
 
 
-def credentials_of(definition: Definition) -> Credentials:
+def credentials_of(definition: Definition) -> CredentialHeaders:
     """Return the credentials that a definition describes."""
     wanted = definition.credentials
     plain = PlainHeaders(definition.headers, definition.forward_headers, authorizes=wanted.kind == "headers")
@@ -115,7 +115,7 @@ class PlainHeaders:
         self._forwarded = tuple(name for name in names if name.encode("latin-1") not in _NEVER_FORWARDED)
 
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `Credentials.headers`."""
+        """See `CredentialHeaders.headers`."""
         return self.of(caller)
 
     def of(self, caller: UpstreamCaller) -> RawHeaders:
@@ -129,11 +129,11 @@ class PlainHeaders:
         return [*(field for field in self._fields if field[0] not in names), *passed]
 
     async def renew(self, _caller: UpstreamCaller, _refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `Credentials.renew`. There is nothing to replace."""
+        """See `CredentialHeaders.renew`. There is nothing to replace."""
         return False
 
     async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
-        """See `Credentials.token_to_keep`."""
+        """See `CredentialHeaders.token_to_keep`."""
         return None
 
 
@@ -178,7 +178,7 @@ class TokenRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldToken:
     token: str = field(repr=False)
     begun: float
     until: float
@@ -199,18 +199,18 @@ class ClientCredentials:
         self._client = client
         self._plain = plain
         self._clock = clock
-        self._held: _Held | None = None
-        self._running: asyncio.Task[_Held] | None = None
+        self._held: _HeldToken | None = None
+        self._running: asyncio.Task[_HeldToken] | None = None
 
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `Credentials.headers`."""
+        """See `CredentialHeaders.headers`."""
         held = self._held
         if held is None or self._clock() >= held.until:
             held = await self._next()
         return _bearing(held.token, self._plain.of(caller))
 
     async def renew(self, _caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `Credentials.renew`."""
+        """See `CredentialHeaders.renew`."""
         held = self._held
         if held is None or _is_other(held.token, refused):
             return True  # another request has replaced it
@@ -219,10 +219,10 @@ class ClientCredentials:
         return _is_other((await self._next()).token, refused)
 
     async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
-        """See `Credentials.token_to_keep`. Every process can ask for a token of its own."""
+        """See `CredentialHeaders.token_to_keep`. Every process can ask for a token of its own."""
         return None
 
-    async def _next(self) -> _Held:
+    async def _next(self) -> _HeldToken:
         if self._running is None:
             self._running = asyncio.create_task(self._fetch())
             self._running.add_done_callback(self._ended)
@@ -232,7 +232,7 @@ class ClientCredentials:
         except TokenRefused as error:
             raise UpstreamFailure(self._upstream, Reason.CREDENTIALS, sent=False, detail=str(error)) from None
 
-    async def _fetch(self) -> _Held:
+    async def _fetch(self) -> _HeldToken:
         begun = self._clock()
         try:
             token, lifetime = await self._client.token()
@@ -240,10 +240,10 @@ class ClientCredentials:
             place = {"upstream": self._upstream, "url": self._client.place, "reason": str(error)}
             log.warning("no token for an upstream", extra=place)
             raise
-        self._held = _Held(token, begun, begun + lifetime - min(LEEWAY_SECONDS, lifetime / 2))
+        self._held = _HeldToken(token, begun, begun + lifetime - min(LEEWAY_SECONDS, lifetime / 2))
         return self._held
 
-    def _ended(self, done: asyncio.Task[_Held]) -> None:
+    def _ended(self, done: asyncio.Task[_HeldToken]) -> None:
         self._running = None
         if not done.cancelled():
             done.exception()  # the callers have raised it, or nobody waits any more
@@ -258,11 +258,11 @@ class ExchangedCredentials:
         self._plain = plain
 
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `Credentials.headers`."""
+        """See `CredentialHeaders.headers`."""
         return _bearing(caller.token or await self._exchange(caller, self._wanted), self._plain.of(caller))
 
     async def renew(self, caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `Credentials.renew`. The token of a task is never replaced, because its caller is not there."""
+        """See `CredentialHeaders.renew`. The token of a task is never replaced, because its caller is not there."""
         if caller.token is not None:
             return False
         token = await self._exchange(caller, self._wanted)
@@ -271,7 +271,7 @@ class ExchangedCredentials:
         return _is_other(token, refused)
 
     async def token_to_keep(self, caller: UpstreamCaller) -> str | None:
-        """See `Credentials.token_to_keep`."""
+        """See `CredentialHeaders.token_to_keep`."""
         return caller.token or await self._exchange(caller, self._wanted)
 
     async def _exchange(self, caller: UpstreamCaller, wanted: TokenWanted) -> str:

@@ -27,7 +27,7 @@ from gateway.upstreams.lists.listing import (
     discover,
     read_all,
 )
-from gateway.upstreams.lists.subscriptions import Subscriptions
+from gateway.upstreams.lists.subscriptions import ChangeStream
 from gateway.upstreams.part import PartMaker, count_of
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
 
 
-class Connection(Protocol):
+class OpenUpstream(Protocol):
     """A client and what it holds open."""
 
     @property
@@ -72,7 +72,7 @@ class Live:
     def __init__(
         self,
         definition: Definition,
-        connection: Connection,
+        connection: OpenUpstream,
         telemetry: UpstreamMetrics,
         *,
         make_parts: Callable[[GuardedClient], PartMaker],
@@ -88,12 +88,12 @@ class Live:
         self._bulkhead = Bulkhead(definition.max_in_flight, definition.rate, self._in_flight_changed)
         client = connection.client
         self._parts = make_parts(GuardedClient(name, client, self._breaker, self._bulkhead))
-        self._subscriptions: Subscriptions | None = None
+        self._subscriptions: ChangeStream | None = None
         self._is_known_to_callers_only = definition.credentials.kind == "token_exchange"
         can_listen = definition.max_connections >= CONNECTIONS_TO_LISTEN and not self._is_known_to_callers_only
         if announce is not None and can_listen:
             listen = functools.partial(client.listen, requester=GATEWAY)
-            self._subscriptions = Subscriptions(
+            self._subscriptions = ChangeStream(
                 name, listen, self.refresh_soon, lambda uri: announce(self._parts.exposed_uri(uri))
             )
         self._wanted = asyncio.Event()

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(eq=False, slots=True)
-class _Held:
+class _HeldMemory:
     """The memory that one reading holds. `limit` ends the reading."""
 
     upstream: str
@@ -46,7 +46,7 @@ class Readings:
     def __init__(self, what: str, failure: type[UpstreamFailure]) -> None:
         self._what = what
         self._failure = failure
-        self._held: dict[_Held, None] = {}
+        self._held: dict[_HeldMemory, None] = {}
         self._memory: defaultdict[str, int] = defaultdict(int)  # by upstream
 
     @property
@@ -62,7 +62,7 @@ class Readings:
         """
         try:
             async with asyncio.timeout(None) as limit:
-                held = _Held(upstream, reader, limit)
+                held = _HeldMemory(upstream, reader, limit)
                 self._held[held] = None
                 try:
                     return await reading(lambda size: self._add(held, size))
@@ -76,7 +76,7 @@ class Readings:
             raise problem.with_traceback(None)  # noqa: B904 - it is the same error, and its frames have what was read
         raise self._too_much(upstream)  # not inside `except`: its context would have what was read, too
 
-    def _add(self, held: _Held, size: int) -> None:
+    def _add(self, held: _HeldMemory, size: int) -> None:
         if held not in self._held:  # it ends in a moment
             raise self._too_much(held.upstream)
         held.size += size
@@ -88,14 +88,14 @@ class Readings:
                 raise self._too_much(held.upstream)
             largest.limit.reschedule(asyncio.get_running_loop().time())
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: _HeldMemory) -> None:
         if held in self._held:
             del self._held[held]
             self._memory[held.upstream] -= held.size
             if not self._memory[held.upstream]:
                 del self._memory[held.upstream]
 
-    def _crowd(self, upstream: str) -> list[_Held]:
+    def _crowd(self, upstream: str) -> list[_HeldMemory]:
         """Return the readings of the upstream that holds too much, none if there is room. The newest come first."""
         if self._memory[upstream] > MAX_BYTES_OF_UPSTREAM:
             return [each for each in reversed(self._held) if each.upstream == upstream]
@@ -106,13 +106,13 @@ class Readings:
         return self._failure(upstream, Reason.TOO_LARGE, sent=True, detail=detail)
 
 
-def _largest_share(held: Iterable[_Held], of: Callable[[_Held], Hashable]) -> list[_Held]:
+def _largest_share(held: Iterable[_HeldMemory], of: Callable[[_HeldMemory], Hashable]) -> list[_HeldMemory]:
     """Return the readings of the upstream or reader that holds most; the first one, if it has about the same."""
-    shares: defaultdict[Hashable, list[_Held]] = defaultdict(list)
+    shares: defaultdict[Hashable, list[_HeldMemory]] = defaultdict(list)
     for each in held:
         shares[of(each)].append(each)
     return max(shares.values(), key=lambda share: _sum(share).bit_length())
 
 
-def _sum(held: Iterable[_Held]) -> int:
+def _sum(held: Iterable[_HeldMemory]) -> int:
     return sum(each.size for each in held)

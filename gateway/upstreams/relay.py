@@ -40,8 +40,8 @@ from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.asking import (
     MAX_CARRIED_BYTES,
     MAX_TASK_BYTES,
-    Asked,
     AskedQuestion,
+    AskedRound,
     Misasked,
     check_elicitations,
     input_required,
@@ -58,7 +58,7 @@ from gateway.runtime.turns import Turns
 from gateway.upstreams import texts
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
-from gateway.upstreams.credentials import Credentials
+from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
@@ -111,7 +111,7 @@ class UpstreamRelay:
         self,
         definition: Definition,
         client: Requests,
-        credentials: Credentials,
+        credentials: CredentialHeaders,
         telemetry: UpstreamMetrics,
         *,
         turns: Turns | None = None,
@@ -184,11 +184,11 @@ class EntryRelay:
         """
         slot = self._slot(journal, requester)
         if self._method == "resources/read":
-            read = _Request(self._method, target, self._own, {"uri": self._own})
+            read = _RelayedRequest(self._method, target, self._own, {"uri": self._own})
             return _RelayRun(self._relay, read, requester, slot, self._learn)
         if requester.in_task and not self._relay.definition.serves_tool(slot.own or self._own):
             raise CannotContinue(texts.sentence_of(self._relay.failure(Reason.CHANGED, sent=True)))
-        request = _Request(self._method, target, self._own, {"name": self._own, "arguments": arguments})
+        request = _RelayedRequest(self._method, target, self._own, {"name": self._own, "arguments": arguments})
         if slot.own is not None:
             repeatable = self._repeatable and slot.own == self._own
             return _RelayRun(self._relay, request.of(slot.own, _headers_of(slot), repeatable), requester, slot)
@@ -244,7 +244,7 @@ class EntryRelay:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _RelayedRequest:
     """The request of one call.
 
     `target` is the name or URI that the client sent, `own` the same as the upstream knows it. `params` are those of the
@@ -258,7 +258,7 @@ class _Request:
     param_headers: Sequence[tuple[str, str]] = ()
     repeatable: bool = False
 
-    def of(self, own: str, compiled: Sequence[ParamHeader], repeatable: bool) -> _Request:
+    def of(self, own: str, compiled: Sequence[ParamHeader], repeatable: bool) -> _RelayedRequest:
         """Return the same request for what the upstream knows by this name."""
         params = {**self.params, "name": own}
         headers = mirrored(compiled, params["arguments"]) if compiled else ()
@@ -275,7 +275,7 @@ class _RelayRun:
     def __init__(
         self,
         relay: UpstreamRelay,
-        request: _Request,
+        request: _RelayedRequest,
         requester: Requester,
         slot: Slot,
         learn: Learn | None = None,
@@ -436,7 +436,7 @@ class _RelayRun:
         if not passed:
             self._relay.telemetry.dropped(self._name, what)
 
-    def _asked(self, leg: RelayLeg, result: Mapping[str, Any]) -> Asked | None:
+    def _asked(self, leg: RelayLeg, result: Mapping[str, Any]) -> AskedRound | None:
         """Return what the upstream asks, or None if the result is final.
 
         If it asks in a way that cannot be passed on, this raises `CannotContinue`.
@@ -453,7 +453,7 @@ class _RelayRun:
             raise CannotContinue(texts.misasked(self._name, str(problem))) from None
         return asked
 
-    async def _keep(self, leg: RelayLeg, asked: Asked) -> None:
+    async def _keep(self, leg: RelayLeg, asked: AskedRound) -> None:
         """Begin the next round: earlier rounds and their answers are forgotten."""
         earlier, self._slot = self._slot.round, self._slot.asked(asked)
         leg.forget_round(earlier)

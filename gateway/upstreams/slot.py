@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.protocol.upstream.asking import Asked, AskedQuestion
+from gateway.protocol.upstream.asking import AskedQuestion, AskedRound
 
 ERA: Final = "stateless"
 """How the upstream is spoken to. A slot of another era belongs to another release."""
@@ -45,7 +45,7 @@ class Slot(msgspec.Struct, frozen=True):
         """Return a text without the token, the state and the questions."""
         return f"Slot(round={self.round}, spent_ms={self.spent_ms}, sent={self.sent})"
 
-    def asked(self, asked: Asked) -> Slot:
+    def asked(self, asked: AskedRound) -> Slot:
         """Return the slot after the upstream has asked for something."""
         return msgspec.structs.replace(
             self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False

@@ -25,19 +25,19 @@ from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_prog
 from gateway.protocol.upstream.requests import Envelope, encode_request, relayed_capabilities, request_headers
 from gateway.protocol.upstream.responses import (
     INPUT_REQUIRED,
-    Asked,
     ErrorAnswer,
     Malformed,
     Message,
     Notice,
     Result,
+    ServerRequest,
     WrongId,
     read_message,
 )
 from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
-from gateway.upstreams.credentials import Credentials
+from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import (
     NOBODY,
@@ -156,7 +156,7 @@ class StatelessClient:
         self,
         upstream: str,
         http: HttpClient,
-        credentials: Credentials,
+        credentials: CredentialHeaders,
         telemetry: UpstreamMetrics,
         *,
         client_info: Mapping[str, Any],
@@ -468,8 +468,8 @@ class StatelessClient:
         except Malformed as error:
             raise self._failure(Reason.MALFORMED, str(error)) from None
 
-    def _answer(self, message: Result | ErrorAnswer | Asked) -> Result | ErrorAnswer:
-        if isinstance(message, Asked):
+    def _answer(self, message: Result | ErrorAnswer | ServerRequest) -> Result | ErrorAnswer:
+        if isinstance(message, ServerRequest):
             self._telemetry.dropped(self._upstream, "question")
             raise self._failure(Reason.UNASKED, "it sent a request on the answer to ours")
         return message

@@ -38,7 +38,7 @@ from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
 from gateway.wires.dispatch import Dispatcher
-from gateway.wires.replies import Accepted, Answered, Listening, Refused
+from gateway.wires.replies import Accepted, Answered, Listening, RefusedRequest
 
 log = logging.getLogger(__name__)
 
@@ -301,7 +301,7 @@ class McpEndpoint:
         # Without `Mcp-Method`, the client uses a handshake wire, whose calls continue when it disconnects.
         exchange.begin(may_stream=may_stream, outlives_client=not method)
         visit = arrival.visit
-        client = _Client(
+        client = _ConnectedClient(
             exchange,
             visit,
             self._callers,
@@ -344,7 +344,7 @@ class McpEndpoint:
         self._audit.refused(error, caller.principal)
         await self._refuse(exchange, error, request_id)
 
-    async def _reply(self, exchange: Exchange, reply: Answered | Accepted | Refused) -> None:
+    async def _reply(self, exchange: Exchange, reply: Answered | Accepted | RefusedRequest) -> None:
         if isinstance(reply, Answered):
             await exchange.answer(200, [JSON, *reply.headers], reply.body)
         elif isinstance(reply, Accepted):
@@ -360,7 +360,7 @@ class McpEndpoint:
         await exchange.answer(*to_http(error, request_id, self._challenges, always_ok=always_ok))
 
 
-class _Client(msgspec.Struct):
+class _ConnectedClient(msgspec.Struct):
     """The other end of a request's connection; implements `gateway.wires.ports.Client`.
 
     The visit is None if the request needs no place. `goes_on` tells whether the request seems to continue a call,

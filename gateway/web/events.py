@@ -9,7 +9,7 @@ from typing import Any
 from gateway.protocol import sse
 
 
-class EventStream:
+class EventStreamWriter:
     """Writes posted messages in order, and a comment whenever the stream has been quiet for `keep_alive_seconds`.
 
     The headers are additional to those that every such stream has. `begun` tells whether the start of the response has

@@ -16,7 +16,7 @@ from typing import Any, Final
 from gateway.http.asgi import RawHeaders, Receive, Send
 from gateway.http.shortcut import Shortcut
 from gateway.runtime.turns import Turns
-from gateway.web.events import EventStream
+from gateway.web.events import EventStreamWriter
 
 NO_CONTENT: Final = 204
 """The status of responses that must not have a `Content-Length` (RFC 9110 section 8.6)."""
@@ -83,7 +83,7 @@ class Exchange:
     _task: asyncio.Task[Any] | None = None
     _quiet: asyncio.TimerHandle | None = None
     _watcher: asyncio.Task[None] | None = None
-    _events: EventStream | None = None
+    _events: EventStreamWriter | None = None
     _ending = False
     _stopped = False
 
@@ -209,8 +209,8 @@ class Exchange:
             self._events = self._new_stream()
             self._events.start(self._patience.loop)
 
-    def _new_stream(self) -> EventStream:
-        return EventStream(self._send, self._headers, KEEP_ALIVE_SECONDS)
+    def _new_stream(self) -> EventStreamWriter:
+        return EventStreamWriter(self._send, self._headers, KEEP_ALIVE_SECONDS)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Send the answer, as the last event if a stream has started. Do nothing if the client has disconnected."""

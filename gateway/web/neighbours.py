@@ -44,7 +44,7 @@ Take = Callable[[bytes], bytes | None]
 """Opens a message, and returns the reply; None if it is refused."""
 
 
-class Neighbours:
+class LocalNeighbours:
     """Implements `gateway.tokens.hop_messages.Neighbours`. Use it only on the event loop.
 
     The keys name the folders. Without a parent, these are in `XDG_RUNTIME_DIR`, or in the folder for temporary files.

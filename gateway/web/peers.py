@@ -27,7 +27,7 @@ Lookup = Callable[[str, int], list[str]]
 log = logging.getLogger(__name__)
 
 
-class _Place(NamedTuple):
+class _ReplicaPlace(NamedTuple):
     """The place of a replica: a URL from the setting, and one address of its host."""
 
     url: str
@@ -81,7 +81,7 @@ class Peers:
             if self._looking is not None:
                 self._looking.cancel()
 
-    async def _post(self, place: _Place, message: bytes) -> bool:
+    async def _post(self, place: _ReplicaPlace, message: bytes) -> bool:
         taken = True
         try:
             await self._client.post(place.url, message, address=place.address)
@@ -92,13 +92,13 @@ class Peers:
         self._telemetry.hop_sent(answered=taken)
         return taken
 
-    async def _find(self) -> list[_Place]:
+    async def _find(self) -> list[_ReplicaPlace]:
         """Return the places of the replicas. Known addresses are used while they are fresh, or if a lookup fails."""
         if self._clock() >= self._fresh_until:
             if self._looking is None:  # do not start another lookup while one hangs
                 self._looking = asyncio.create_task(self._look())
             await asyncio.wait({self._looking}, timeout=LOOKUP_SECONDS)
-        return [_Place(url, address) for url in self._urls for address in self._places.get(url, ())]
+        return [_ReplicaPlace(url, address) for url in self._urls for address in self._places.get(url, ())]
 
     async def _look(self) -> None:
         try:

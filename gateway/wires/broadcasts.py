@@ -46,7 +46,7 @@ HINTS: Final = "hints"
 """The kind of message that carries hints. Without any, it asks only for a reply."""
 
 
-class _Waiting:
+class _WaitingHints:
     """Hints that wait for the next message, within the limits."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Broadcasts:
         self._carriers = carriers
         self._telemetry = telemetry
         self._takers: dict[str, Callable[[str], object]] = {}
-        self._waiting = _Waiting()
+        self._waiting = _WaitingHints()
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: set[asyncio.Task[None]] = set()
@@ -140,7 +140,7 @@ class Broadcasts:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            waiting, self._waiting = self._waiting, _Waiting()
+            waiting, self._waiting = self._waiting, _WaitingHints()
             sending = asyncio.create_task(self._send(waiting.body()))
             self._under_way.add(sending)
             sending.add_done_callback(self._under_way.discard)

@@ -25,7 +25,7 @@ from gateway.protocol.upstream.entries import is_same_json
 from gateway.registry.parts import Kind, Share
 from gateway.registry.registry import Registry
 from gateway.sealing.envelope import Rejected
-from gateway.sealing.list_cursor import Place
+from gateway.sealing.list_cursor import ListPlace
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger(__name__)
@@ -170,9 +170,9 @@ class Catalogue:
     def _after(self, name: str, listed: _List, cursor: str) -> _Start:
         return listed.after(self._read(name, cursor))
 
-    def _read(self, name: str, cursor: str) -> Place:
+    def _read(self, name: str, cursor: str) -> ListPlace:
         try:
-            place = Place.read(self._keys.cursors.read(name, cursor))
+            place = ListPlace.read(self._keys.cursors.read(name, cursor))
         except Rejected:
             place = None
         if place is None:
@@ -288,12 +288,12 @@ class _List:
                 yield at, position
             place = 0
 
-    def place(self, place: _Start) -> Place:
+    def place(self, place: _Start) -> ListPlace:
         """Return the place of an entry, for a cursor."""
         at, position = place
-        return Place(self.parts[at].part, self.parts[at].names[position], at, position)
+        return ListPlace(self.parts[at].part, self.parts[at].names[position], at, position)
 
-    def after(self, place: Place) -> _Start:
+    def after(self, place: ListPlace) -> _Start:
         """Return where the page after an entry begins.
 
         If the entry has gone, this is its position, which the next entry has now. If its part has gone, this is the

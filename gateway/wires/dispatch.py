@@ -25,7 +25,7 @@ from gateway.wires.catalogue import Catalogue
 from gateway.wires.handshake_wire import HandshakeWire
 from gateway.wires.ports import Client
 from gateway.wires.released.wire import ReleasedWire
-from gateway.wires.replies import Refused, Reply
+from gateway.wires.replies import RefusedRequest, Reply
 
 _RELEASED: Final = Wire.RELEASED
 
@@ -114,16 +114,16 @@ class Dispatcher:
                 in_session = headers.get(SESSION_ID) is not None
                 wire = wire_of_headers(headers.get(PROTOCOL_VERSION), in_session=in_session)
             told = error_on(wire, error) if isinstance(error, RpcError) else error
-            return Refused(told, request_id_of(value), wire)
+            return RefusedRequest(told, request_id_of(value), wire)
 
-    def refuse(self, body: bytes, error: TryAgain, caller: Caller) -> Refused:
+    def refuse(self, body: bytes, error: TryAgain, caller: Caller) -> RefusedRequest:
         """Refuse a message of a handshake wire without serving it. Only the id of the request is read."""
         self._audit.refused(error, caller.principal)
         try:
             request_id = request_id_of(decode(body, self._max_json_depth, self._max_json_values))
         except RpcError:
             request_id = None
-        return Refused(error, request_id, None if request_id is None else Wire.LEGACY)
+        return RefusedRequest(error, request_id, None if request_id is None else Wire.LEGACY)
 
 
 def _wanted(value: Any) -> tuple[str, str]:

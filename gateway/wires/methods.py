@@ -13,7 +13,7 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.authoring.uri_templates import is_template
-from gateway.calls.runner import Call, CallRunner, Conversation, Ran
+from gateway.calls.runner import CallRunner, Conversation, LegRequest, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.host import Host
 from gateway.errors import (
@@ -206,7 +206,7 @@ class Methods:
         conversation = incoming.conversation
         if conversation is not None:
             conversation.served, conversation.target = served, target
-        call = Call(
+        call = LegRequest(
             request=incoming.request,
             caller=incoming.caller,
             served=served,

@@ -23,7 +23,7 @@ class Accepted(msgspec.Struct, frozen=True):
     """A notification or a response was accepted, or the request was cancelled. There is nothing to answer."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedRequest(msgspec.Struct, frozen=True):
     """The request ends with an error. The wire decides the HTTP status; None if it is not known."""
 
     error: GatewayError
@@ -38,4 +38,4 @@ class Listening(msgspec.Struct, frozen=True):
     request_id: RequestId
 
 
-Reply: TypeAlias = Answered | Accepted | Refused | Listening
+Reply: TypeAlias = Answered | Accepted | RefusedRequest | Listening

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gateway.sizing.costs import Costs, state_kib_seconds
+from gateway.sizing.costs import GatewayCosts, state_kib_seconds
 from loadtest.cluster import Cluster, ClusterError
 from loadtest.wire import PATH, Answer, Reply, Request, call_tool, get_task, read_answer
 
@@ -70,7 +70,7 @@ class Caller:
         self._link.close()
 
 
-def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) -> Costs:
+def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) -> GatewayCosts:
     """Start a replica, a worker and Redis, and measure the costs of legs and tasks.
 
     Args:
@@ -93,7 +93,7 @@ def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) 
         first, middle, last, state_kib, state_bytes = _measure_legs(cluster, seconds, tell)
     with Cluster(directory / "tasks", replicas=1, workers=1, redis=True, balancer=False, environ=environ) as cluster:
         task, redis = _measure_tasks(cluster, tell)
-    return Costs(first, middle, last, state_kib, state_bytes, task, redis, machine())
+    return GatewayCosts(first, middle, last, state_kib, state_bytes, task, redis, machine())
 
 
 def machine() -> str:

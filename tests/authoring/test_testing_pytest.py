@@ -13,7 +13,7 @@ import pytest
 
 from gateway import tool
 from gateway.testing import RunError
-from gateway.testing.fixture import Caller
+from gateway.testing.fixture import ReportingCaller
 
 pytestmark = pytest.mark.slow
 
@@ -159,10 +159,10 @@ def lines() -> list[str]:
 
 @pytest.fixture
 def caller(lines: list[str]) -> Callable[..., object]:
-    return Caller(lines.append)
+    return ReportingCaller(lines.append)
 
 
-def test_a_call_that_raises_is_reported_too(caller: Caller, lines: list[str]) -> None:
+def test_a_call_that_raises_is_reported_too(caller: ReportingCaller, lines: list[str]) -> None:
     @tool
     async def broken() -> None:
         raise LookupError("mine")
@@ -174,7 +174,7 @@ def test_a_call_that_raises_is_reported_too(caller: Caller, lines: list[str]) ->
     assert lines[0] == "the tool 'broken' raised LookupError: mine"
 
 
-async def test_in_a_running_loop_it_is_awaited(caller: Caller, lines: list[str]) -> None:
+async def test_in_a_running_loop_it_is_awaited(caller: ReportingCaller, lines: list[str]) -> None:
     @tool
     async def works() -> int:
         return 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from gateway.storage.redis_keys import Keys
+from gateway.storage.redis_keys import RedisKeys
 from gateway.storage.task_scripts import FINISH
 from loadtest.cluster import wait_until
 from tests.chaos.door import Door
@@ -15,7 +15,7 @@ from tests.storage.deployments import keys_without_lifetime
 from tests.workers.site import Site
 
 PARTITIONS = 2
-KEYS = Keys("tests", PARTITIONS)
+KEYS = RedisKeys("tests", PARTITIONS)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from gateway.runtime.version import __version__
 from gateway.sealing.formats import TASK_STORE
 from gateway.sealing.keyring import KeyRing
 from gateway.storage import RedisTaskStore, connect
-from gateway.storage.redis_keys import Keys
+from gateway.storage.redis_keys import RedisKeys
 from gateway.tokens.key_holder import KeyHolder
 from loadtest.cluster import REPOSITORY, RedisServer, clean_environment, free_port
 from tests import forkserver
@@ -203,7 +203,7 @@ def test_a_store_that_may_evict_and_has_other_partitions_is_wrong_twice(store: R
 
 
 def test_a_store_of_a_newer_release_is_wrong(store: RedisServer) -> None:
-    key = Keys("here", 8).agreed_format()
+    key = RedisKeys("here", 8).agreed_format()
     written = store.ask("GET", key)
     assert isinstance(written, bytes)
     store.ask("SET", key, str(TASK_STORE.reads + 1))

@@ -27,7 +27,7 @@ from gateway.errors import ConfigurationError
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
-from gateway.storage.redis_keys import Keys
+from gateway.storage.redis_keys import RedisKeys
 from gateway.web.listener import listen
 from loadtest.cluster import RedisServer
 from tests import forkserver
@@ -572,7 +572,7 @@ def test_a_worker_without_what_it_needs_says_what_in_one_line_and_exits_2(name: 
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda command: command[0])
 def test_a_store_of_a_newer_release_is_one_clear_line(command: Sequence[str], store: RedisServer) -> None:
-    store.ask("SET", Keys("here", 1).agreed_format(), "99")
+    store.ask("SET", RedisKeys("here", 1).agreed_format(), "99")
     result = gateway(*command, settings={**SERVING, "GATEWAY_REDIS_URL": f"redis://127.0.0.1:{store.port}/0"})
     assert_one_clear_line(result, "the task store has format 99", "start the newer release")
 

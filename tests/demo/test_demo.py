@@ -25,7 +25,7 @@ from gateway.demo.work_items import update_work_item
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg
-from gateway.engine.outcomes import Completed, InputRequired, Outcome
+from gateway.engine.outcomes import Completed, NeedsInput, Outcome
 from gateway.engine.questions import Question
 from gateway.errors import Declined
 from gateway.registry.registry import load_registry
@@ -285,10 +285,10 @@ async def test_upgrade_and_rollback_ask_nothing_twice(release: Release) -> None:
         return outcome
 
     first = await leg(1)
-    assert isinstance(first, InputRequired)
+    assert isinstance(first, NeedsInput)
     assert list(first.questions) == ["github_login", "google_login"]
     upgraded = await leg(2, github_login="octocat", google_login="gina")
-    assert isinstance(upgraded, InputRequired)
+    assert isinstance(upgraded, NeedsInput)
     assert list(upgraded.questions) == ["microsoft_login"]
     rolled_back = await leg(1)
     assert rolled_back == Completed("Linked GitHub account octocat and Google account gina.")

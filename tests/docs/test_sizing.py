@@ -12,7 +12,7 @@ from gateway.sealing.cipher import DEFAULT_CACHE_SIZE
 from gateway.sealing.envelope import SEALS_PER_PREFIX
 from gateway.settings.model import Settings, known_variables
 from gateway.sizing import model
-from gateway.sizing.costs import MEASURED, Costs
+from gateway.sizing.costs import MEASURED, GatewayCosts
 from loadtest.__main__ import main as loadtest
 
 TOP = Path(__file__).resolve().parent.parent.parent
@@ -28,7 +28,7 @@ def test_every_option_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_costs_are_those_that_are_used() -> None:
-    costs = Costs.load(MEASURED)
+    costs = GatewayCosts.load(MEASURED)
     for seconds in (costs.first_leg_seconds, costs.middle_leg_seconds, costs.last_leg_seconds, costs.redis_seconds):
         assert f"| {1e6 * seconds:.0f} µs |" in TEXT
     assert f"| {1e6 * costs.state_kib_seconds:.1f} µs |" in TEXT
@@ -53,5 +53,5 @@ def test_what_is_said_of_the_gateway_is_so() -> None:
 def test_years_are_those_that_the_model_says(per_second: str, years: str) -> None:
     rate = float(per_second.replace(",", ""))
     demand = model.Demand(users=rate, call_every_seconds=1)
-    use = model.size(demand, model.Policy(), Costs.load(MEASURED)).key_use
+    use = model.size(demand, model.Policy(), GatewayCosts.load(MEASURED)).key_use
     assert use.safe_years == pytest.approx(float(years.replace(",", "")), rel=0.05)

@@ -22,7 +22,7 @@ from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.keys import MAX_KEY_LENGTH
 from gateway.engine.leg import MAX_FORMS, MAX_IGNORED_STOPS, Leg, LegStopped
-from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
+from gateway.engine.outcomes import Completed, Failed, LegTimedOut, NeedsInput, Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import AuthoringError, CannotContinue, Declined, MissingCapability
 from gateway.sealing.packing import pack, unpack
@@ -49,7 +49,7 @@ Accept = Callable[[Any], Answer]
 
 
 def asked(outcome: Outcome) -> list[str]:
-    assert isinstance(outcome, InputRequired), outcome
+    assert isinstance(outcome, NeedsInput), outcome
     return list(outcome.questions)
 
 

@@ -14,7 +14,7 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Detaching, Leg, LegStopped
-from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, NotKept, Outcome, Shed
+from gateway.engine.outcomes import Completed, Failed, LegTimedOut, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
 from gateway.engine.relaying import RelayFunction, RelayLeg
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
@@ -114,12 +114,12 @@ def asking(*rounds: Mapping[str, Question], passed_on: list[dict[str, Answer]] |
 
 
 def asked(outcome: Outcome) -> list[str]:
-    assert isinstance(outcome, InputRequired), outcome
+    assert isinstance(outcome, NeedsInput), outcome
     return list(outcome.questions)
 
 
 def message_of(outcome: Outcome, key: str) -> str:
-    assert isinstance(outcome, InputRequired), outcome
+    assert isinstance(outcome, NeedsInput), outcome
     return str(outcome.questions[key].params["message"])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.engine.leg import MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Detaching, Leg
-from gateway.engine.outcomes import Completed, Detached, InputRequired, Shed
+from gateway.engine.outcomes import Completed, Detached, NeedsInput, Shed
 from gateway.engine.questions import Answer, Question
 
 
@@ -89,7 +89,7 @@ async def test_a_new_step_or_answer_is_progress(
     call = begin(tool)
     assert await call.leg(sheds=always) == Shed()
     if kind == "answer":
-        assert isinstance(await call.leg(sheds=always), InputRequired)
+        assert isinstance(await call.leg(sheds=always), NeedsInput)
     answers = {} if kind == "step" else {"n": accept(1)}
     assert await call.leg(answers, sheds=always) == Shed()
     assert await call.leg(sheds=always) == Completed("done")
@@ -107,7 +107,7 @@ async def test_a_call_that_has_asked_often_keeps_its_rounds_for_questions(
     call = begin(asks)
     await call.leg()
     for number in range(MAX_ROUNDS_BEFORE_SHED):
-        assert isinstance(await call.leg({f"n{number}": accept(number)}), InputRequired)
+        assert isinstance(await call.leg({f"n{number}": accept(number)}), NeedsInput)
     assert await call.leg({f"n{MAX_ROUNDS_BEFORE_SHED}": accept(1)}, sheds=always) == Completed("done")
 
 

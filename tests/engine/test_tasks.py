@@ -14,7 +14,7 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.driver import LegFunction, run_leg
 from gateway.engine.journal import Checkpoint, Journal, MalformedJournal
 from gateway.engine.leg import Detaching, Leg
-from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.errors import AuthoringError, ResultTooLarge
 from gateway.sealing.packing import pack, unpack
@@ -190,9 +190,9 @@ async def test_the_nth_block_is_emitted_once_over_all_legs(task: Task, integer: 
         await leg.ask({"n": integer()})
 
     first, second = Keeper(), Keeper()
-    assert isinstance(await task.leg(function, first), InputRequired)
+    assert isinstance(await task.leg(function, first), NeedsInput)
     assert first.kept == [("emit", 1, "a"), ("emit", 2, "b")]
-    assert isinstance(await task.leg(function, second), InputRequired)
+    assert isinstance(await task.leg(function, second), NeedsInput)
     assert second.kept == []
     assert task.segments == ["a", "b"]
 
@@ -299,7 +299,7 @@ async def test_an_ended_leg_neither_emits_nor_detaches(task: Task, integer: Call
             with contextlib.suppress(BaseException):
                 await act
 
-    assert isinstance(await task.leg(function, keeper), InputRequired)
+    assert isinstance(await task.leg(function, keeper), NeedsInput)
     assert (keeper.kept, task.segments) == ([], [])
 
 

@@ -22,8 +22,8 @@ from gateway.sealing.hop import (
     MAX_NONCES,
     NO_BOOT,
     NONCE_SECONDS,
-    Content,
     Head,
+    HopContent,
     HopRefused,
     HopSealer,
     Process,
@@ -47,8 +47,8 @@ ASKED = Process(Role.REPLICA, b"b" * 16)
 STRANGER = Process(Role.REPLICA, b"s" * 16)
 REQUEST = Head(ASKING, ASKED, b"n" * 16, NOW_MS)
 REPLY = Head(ASKED, ASKING, b"r" * 16, NOW_MS + 3)
-CONTENT = Content("answer", {"call": b"c" * 16, "text": "a private answer", "list": [1, None, 2**70, True]})
-TAKEN = Content("answer", {"outcome": "taken"})
+CONTENT = HopContent("answer", {"call": b"c" * 16, "text": "a private answer", "list": [1, None, 2**70, True]})
+TAKEN = HopContent("answer", {"outcome": "taken"})
 
 REQUEST_TEXT = "010101" + "61" * 16 + "62" * 16 + "6e" * 16 + "000001a3185c50fa"
 
@@ -66,7 +66,7 @@ values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-contents = st.builds(Content, texts, st.dictionaries(texts, values, max_size=4))
+contents = st.builds(HopContent, texts, st.dictionaries(texts, values, max_size=4))
 boots = st.binary(min_size=16, max_size=16).filter(lambda boot: boot != NO_BOOT)
 heads = st.builds(
     Head,
@@ -77,7 +77,9 @@ heads = st.builds(
 )
 
 
-def opened(message: bytes, hops: HopSealer = HOPS, receiver: Process = ASKED, now: float = NOW) -> tuple[Head, Content]:
+def opened(
+    message: bytes, hops: HopSealer = HOPS, receiver: Process = ASKED, now: float = NOW
+) -> tuple[Head, HopContent]:
     return hops.open_request(message, receiver, now=now, max_bytes=LIMIT)
 
 
@@ -103,7 +105,7 @@ def reply() -> bytes:
 
 
 @given(heads, contents, contents)
-def test_a_request_and_its_reply_come_back_as_they_were(head: Head, asked: Content, answered: Content) -> None:
+def test_a_request_and_its_reply_come_back_as_they_were(head: Head, asked: HopContent, answered: HopContent) -> None:
     assert opened(HOPS.seal_request(head, asked), receiver=head.receiver) == (head, asked)
     back = Head(head.receiver, head.sender, bytes(16), 0)
     message = HOPS.seal_reply(back, answered, head)
@@ -314,7 +316,7 @@ def test_anything_but_a_map_of_ours_inside_is_malformed(payload: object) -> None
 
 def test_a_higher_schema_is_refused_and_unknown_fields_do_not_matter() -> None:
     payload = {"v": HOP.writes, "kind": "answer", "body": {"later": 1}, "later": [b""]}
-    assert opened(_with_payload(payload))[1] == Content("answer", {"later": 1})
+    assert opened(_with_payload(payload))[1] == HopContent("answer", {"later": 1})
     assert refused(_with_payload({**payload, "v": HOP.reads + 1})) is HopReason.NEWER_SCHEMA
 
 

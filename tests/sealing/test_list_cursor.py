@@ -15,7 +15,7 @@ from gateway.sealing import base64url
 from gateway.sealing import list_cursor as cursor
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.list_cursor import CursorMaker, Place
+from gateway.sealing.list_cursor import CursorMaker, ListPlace
 
 OLD, NEW = "00" * 31 + "0a", "00" * 31 + "0b"
 MAKER = CursorMaker(KeyRing.parse(OLD))
@@ -126,20 +126,20 @@ def test_the_mac_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
 @given(any_text, any_text, st.integers(0, 999_999_999), st.integers(0, 999_999_999))
 @example("1.2", "3.4.5.x", 0, 0)
 def test_a_place_survives_its_text(part: str, name: str, part_at: int, at: int) -> None:
-    place = Place(part, name, part_at, at)
-    assert Place.read(place.text) == place
-    assert Place.read(MAKER.read("l", MAKER.make("l", place.text))) == place
+    place = ListPlace(part, name, part_at, at)
+    assert ListPlace.read(place.text) == place
+    assert ListPlace.read(MAKER.read("l", MAKER.make("l", place.text))) == place
 
 
 def test_the_text_of_a_place_does_not_drift() -> None:
     """A change here rejects cursors from another release of a mixed fleet."""
-    assert Place("time", "time__now", 1, 249).text == "1.249.4.timetime__now"
-    assert Place("", "echo", 0, 3).text == "0.3.0.echo"
+    assert ListPlace("time", "time__now", 1, 249).text == "1.249.4.timetime__now"
+    assert ListPlace("", "echo", 0, 3).text == "0.3.0.echo"
 
 
 @given(any_text | st.from_regex(r"[0-9.\-]{0,12}[a-z]{0,3}"))
 def test_any_other_text_is_no_place(text: str) -> None:
-    place = Place.read(text)
+    place = ListPlace.read(text)
     assert place is None or (place.part_at >= 0 and place.at >= 0 and text.endswith(place.part + place.name))
 
 
@@ -147,7 +147,7 @@ def test_any_other_text_is_no_place(text: str) -> None:
     "text", ["", "echo", "1.2.3", "1.2.9.one", "-1.0.1.one", "1.0.-1.one", "1.1.1", "9999999999.0.0.x"]
 )
 def test_a_text_without_the_form_of_a_place_is_none(text: str) -> None:
-    assert Place.read(text) is None
+    assert ListPlace.read(text) is None
 
 
 def test_keys_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:

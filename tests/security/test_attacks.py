@@ -36,7 +36,7 @@ from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
 from gateway.sealing.formats import REQUEST_STATE
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.list_cursor import CursorMaker, Place
+from gateway.sealing.list_cursor import CursorMaker, ListPlace
 from gateway.sealing.packing import pack
 from gateway.sealing.principal import Principal
 from gateway.sealing.state import seal_state
@@ -727,7 +727,7 @@ def test_an_authentic_state_with_wrong_contents_is_refused(fleet: Fleet, content
     check_refused(fleet, Retry(Sealer(KeyRing.parse(KEY), urandom).seal(contents, binding)), reason)
 
 
-PLACE = Place("", "echo", 0, 0).text
+PLACE = ListPlace("", "echo", 0, 0).text
 CURSORS: dict[str, Callable[[str], Any]] = {
     "a state": lambda state: state,
     "a state under the cursor's label": lambda state: "c1." + state[3:],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
-from gateway.sizing.costs import Costs
+from gateway.sizing.costs import GatewayCosts
 
 
 def test_a_million_users_are_sized(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +31,7 @@ def test_a_deployment_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_costs_may_be_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "costs.json"
-    Costs(0.01, 0.01, 0.01, 0.001, 300, 0.01, 0.001, "a slow machine").save(path)
+    GatewayCosts(0.01, 0.01, 0.01, 0.001, 300, 0.01, 0.001, "a slow machine").save(path)
 
     assert main(["size", "--costs", str(path), "--state-bytes", "300"]) == 0
     assert "one replica      serves 100 legs a second" in capsys.readouterr().out

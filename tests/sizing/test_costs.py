@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigurationError
-from gateway.sizing.costs import KIB, MEASURED, Costs, slope, state_kib_seconds
+from gateway.sizing.costs import KIB, MEASURED, GatewayCosts, slope, state_kib_seconds
 
-COSTS = Costs(0.001, 0.003, 0.002, 0.0001, 300, 0.01, 0.0001, "here")
+COSTS = GatewayCosts(0.001, 0.003, 0.002, 0.0001, 300, 0.01, 0.0001, "here")
 
 
 def test_a_line_through_points_has_their_slope() -> None:
@@ -35,11 +35,11 @@ def test_a_call_costs_its_legs_and_each_state_twice() -> None:
 
 def test_saved_costs_are_loaded(tmp_path: Path) -> None:
     COSTS.save(tmp_path / "costs.json")
-    assert Costs.load(tmp_path / "costs.json") == COSTS
+    assert GatewayCosts.load(tmp_path / "costs.json") == COSTS
 
 
 def test_the_costs_that_come_with_it_are_costs() -> None:
-    assert Costs.load(MEASURED).measured_on
+    assert GatewayCosts.load(MEASURED).measured_on
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_file_without_costs_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match="costs"):
-        Costs.load(path)
+        GatewayCosts.load(path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="nowhere"):
-        Costs.load(tmp_path / "nowhere.json")
+        GatewayCosts.load(tmp_path / "nowhere.json")

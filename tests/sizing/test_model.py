@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sizing.costs import KIB, Costs
+from gateway.sizing.costs import KIB, GatewayCosts
 from gateway.sizing.model import (
     NONCE_RISK,
     Demand,
-    Deployment,
     Policy,
+    SizedDeployment,
     nonce_risk,
     redis_requests_per_task,
     size,
 )
 
-COSTS = Costs(0.001, 0.001, 0.001, 0.00001, 300, 0.002, 0.0001, "nothing")
+COSTS = GatewayCosts(0.001, 0.001, 0.001, 0.00001, 300, 0.002, 0.0001, "nothing")
 DEMAND = Demand(users=60_000, state_bytes=300, tool_wait_seconds=0)  # 1000 calls and 2000 legs a second: 2 cores
 POLICY = Policy(utilization=0.5, zones=1, lost_utilization=0.8, upgrade_share=0)
 TASKS = replace(DEMAND, task_share=0.1, task_rounds=1)
@@ -174,7 +174,7 @@ POLICIES = st.builds(
 )
 
 
-def numbers(deployment: Deployment) -> list[float]:
+def numbers(deployment: SizedDeployment) -> list[float]:
     return [
         deployment.replicas.count,
         deployment.workers.count if deployment.workers else 0,

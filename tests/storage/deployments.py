@@ -17,7 +17,7 @@ from gateway.sealing.binding import owner
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
-from gateway.storage.redis_keys import Keys
+from gateway.storage.redis_keys import RedisKeys
 from gateway.tasks.model import Retention, TaskView
 from gateway.tasks.ports import Claim, NewTask
 from gateway.tasks.stored_journal import is_journal
@@ -57,7 +57,7 @@ class Deployment:
     def __init__(self, url: str, ring: KeyRing = RING) -> None:
         self.url = url
         self.audience = f"audience-{next(numbers)}"
-        self.keys = Keys(self.audience, PARTITIONS)
+        self.keys = RedisKeys(self.audience, PARTITIONS)
         self.ring = ring
         self.telemetry = ProcessTelemetry()
         self._opened = AsyncExitStack()

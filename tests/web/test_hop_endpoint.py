@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from gateway.errors import HopReason
 from gateway.process.app import GatewayApp
 from gateway.sealing.envelope import Sealer
-from gateway.sealing.hop import Content, Head, HopSealer, Process, Role
+from gateway.sealing.hop import Head, HopContent, HopSealer, Process, Role
 from gateway.sealing.keyring import KeyRing
 from gateway.web import hop_endpoint
 from gateway.web.hop import HOP_PATH, HOP_TYPE
@@ -50,7 +50,7 @@ def message_for(head: Head, size: int = 0) -> bytes:
     response = b'{"jsonrpc":"2.0","id":"s1.","result":{}}' + b" " * size
     authority: dict[str, Any] = {"principal": None, "scopes": [], "ends_at": math.inf, "key": b"", "session": b""}
     body = {"call": b"c" * 16, "key": "key", "response": response, "authority": authority}
-    return hops().seal_request(head, Content(ANSWER, body))
+    return hops().seal_request(head, HopContent(ANSWER, body))
 
 
 def refusals(app: GatewayApp) -> dict[HopReason, float]:
@@ -78,7 +78,7 @@ async def test_a_message_gets_a_sealed_reply_however_it_arrives(pieces: int) -> 
     assert answer.status == 200
     assert answer.headers["content-type"] == HOP_TYPE.decode()
     reply = hops().open_reply(answer.body, head, max_bytes=65_536)
-    assert reply == Content(ANSWER, {"outcome": "late"})
+    assert reply == HopContent(ANSWER, {"outcome": "late"})
     assert refusals(app) == {}
 
 

@@ -16,7 +16,7 @@ from gateway.sealing.keyring import KeyRing
 from gateway.tokens.hop_messages import MAX_REPLY_BYTES, NoReply
 from gateway.tokens.key_holder import KeyHolder
 from gateway.web import neighbours as module
-from gateway.web.neighbours import Neighbours
+from gateway.web.neighbours import LocalNeighbours
 from loadtest.cluster import new_key
 
 OLD, NEW = new_key(), new_key()
@@ -36,7 +36,7 @@ class Process:
 
     def __init__(self, parent: Path, boot: bytes, ring: str = OLD, audience: str = "tests") -> None:
         self.keys = KeyHolder(KeyRing.parse(ring), audience, clock=lambda: 0.0, random_bytes=os.urandom)
-        self.sockets = Neighbours(self.keys, boot, max_bytes=MAX_BYTES, parent=parent)
+        self.sockets = LocalNeighbours(self.keys, boot, max_bytes=MAX_BYTES, parent=parent)
         self.taken: list[bytes] = []
         self.reply: Callable[[bytes], bytes | None] = lambda message: b"re: " + message[:10]
 
@@ -226,5 +226,5 @@ async def test_without_a_runtime_folder_the_one_for_temporary_files_is_used(
     if value is not None:
         monkeypatch.setenv("XDG_RUNTIME_DIR", value)
     keys = KeyHolder(KeyRing.parse(OLD), "tests", clock=lambda: 0.0, random_bytes=os.urandom)
-    async with Neighbours(keys, A, max_bytes=1).listening(lambda _: None):
+    async with LocalNeighbours(keys, A, max_bytes=1).listening(lambda _: None):
         assert only_socket(parent).name == A.hex()

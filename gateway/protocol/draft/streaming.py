@@ -34,7 +34,7 @@ _MAX_SEQ_NR: Final = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AnswerMode:
     """How to answer a request that becomes a task.
 
     Attributes:
@@ -66,7 +66,7 @@ class Segments:
     more: Sequence[str] = ()
 
 
-def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
+def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> AnswerMode:
     """Choose how to answer a request that becomes a task (section "Capability Negotiation").
 
     Every client accepts a task, even if it does not list that mode. `asked` is `params.task.responseModes` as sent;
@@ -78,7 +78,7 @@ def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
     """
     names = _read_modes(asked)
     usable = [mode for mode in MODES if mode in names and (client_modes is None or mode in {*client_modes, "task"})]
-    return Choice(
+    return AnswerMode(
         mode=usable[0] if usable else "task",
         may_stream="streaming" in usable,
         fallback=bool(names) and "task" not in names,

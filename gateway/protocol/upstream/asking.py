@@ -63,7 +63,7 @@ class AskedQuestion(msgspec.Struct, frozen=True):
     params: dict[str, Any]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskedRound(msgspec.Struct, frozen=True):
     """What an upstream asks in one round, in its order. Without questions it only wants its state back.
 
     `state` is the `requestState`, to the byte; None if there was none, which is not the same as "".
@@ -73,7 +73,7 @@ class Asked(msgspec.Struct, frozen=True):
     state: str | None
 
 
-def input_required(result: Mapping[str, Any], *, max_bytes: int = MAX_CARRIED_BYTES) -> Asked | None:
+def input_required(result: Mapping[str, Any], *, max_bytes: int = MAX_CARRIED_BYTES) -> AskedRound | None:
     """Return what an upstream asks, or None if its result is a final one.
 
     `max_bytes` limits the state, and the questions together: `MAX_CARRIED_BYTES` or `MAX_TASK_BYTES`.
@@ -92,7 +92,7 @@ def input_required(result: Mapping[str, Any], *, max_bytes: int = MAX_CARRIED_BY
         raise Misasked("its inputRequests are not an object")
     if not requests and state is None:
         raise Misasked("it asks for input without a question and without a state")
-    return Asked(_questions(requests or {}, max_bytes), state)
+    return AskedRound(_questions(requests or {}, max_bytes), state)
 
 
 def _state(result: Mapping[str, Any], max_bytes: int) -> str | None:

@@ -74,13 +74,13 @@ class Notice(msgspec.Struct, frozen=True):
     params: dict[str, Any]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ServerRequest(msgspec.Struct, frozen=True):
     """A request of the server, which a stateless server may not send."""
 
     method: str
 
 
-Message: TypeAlias = Result | ErrorAnswer | Notice | Asked
+Message: TypeAlias = Result | ErrorAnswer | Notice | ServerRequest
 
 
 def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH) -> Message:
@@ -158,10 +158,10 @@ def _read_error(message: dict[str, Any], request_id: RequestId, size: int) -> Er
     return ErrorAnswer(code, short_text(text, MAX_ERROR_MESSAGE_BYTES), data, has_id)
 
 
-def _read_other(message: dict[str, Any]) -> Notice | Asked:
+def _read_other(message: dict[str, Any]) -> Notice | ServerRequest:
     method, params = message["method"], message.get("params", {})
     if type(method) is not str or len(method) > MAX_ID_CHARS or type(params) is not dict:
         raise Malformed('the message needs a string "method" and, if any, an object "params"')
     if "result" in message or "error" in message:
         raise Malformed('the message has "method" and "result" or "error"')
-    return Asked(method) if "id" in message else Notice(method, params)
+    return ServerRequest(method) if "id" in message else Notice(method, params)

@@ -30,7 +30,7 @@ from gateway.http_client.tls import TlsFiles
 from gateway.protocol.uris.globs import problem_of_glob
 from gateway.settings.hosts import is_loopback
 from gateway.settings.rates import Rate, parse_rate
-from gateway.upstreams.config.variables import Hidden, Variables, shown
+from gateway.upstreams.config.variables import SecretText, Variables, shown
 
 ENVIRONMENT: Final = "environment"
 """The value of `proxy` that takes the proxy of the environment."""
@@ -187,9 +187,9 @@ def _read_folder(value: object, read: ValidatorFunctionWrapHandler, info: Valida
     raise ValueError(f"{shown(value)} is not a folder; name one")
 
 
-def _hide(value: object) -> Hidden | None:
+def _hide(value: object) -> SecretText | None:
     """Return a value that no message quotes; one that no option accepts if it is not a text. None stays."""
-    return None if value is None else Hidden(value if isinstance(value, str) else "\0")
+    return None if value is None else SecretText(value if isinstance(value, str) else "\0")
 
 
 def is_text(text: str) -> bool:

@@ -24,7 +24,7 @@ from gateway.upstreams.config.definition import Choice, Definition, NotServed, T
 from gateway.upstreams.config.documents import DocumentError, parse_json, parse_toml, repeated_names
 from gateway.upstreams.config.options import PREFIX, PREFIX_USE, Arguments, Environment, File, Folder, Use, is_text
 from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
-from gateway.upstreams.config.variables import Hidden, VariableError, Variables, shortened, shown
+from gateway.upstreams.config.variables import SecretText, VariableError, Variables, shortened, shown
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_UPSTREAMS: Final = 256
@@ -137,7 +137,7 @@ class UpstreamReader:
         lock = lock_file_of(self.path)
         problems = Problems()
         try:
-            found = _Reading(Place(problems, str(self.path)), variables).file(self._document(content))
+            found = _DocumentReading(FilePlace(problems, str(self.path)), variables).file(self._document(content))
             if self._needs_lock and any(definition.pin != "off" for definition in found.definitions):
                 with problems.noted():
                     found = _with_pins(found, read_lock(lock))
@@ -168,7 +168,7 @@ def _with_pins(found: UpstreamFile, pinned: Mapping[str, Pinned]) -> UpstreamFil
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """Where in a file a value is, to say what is wrong with it.
 
     `upstream` is "" outside of upstreams. `key` is a path, separated by dots.
@@ -179,7 +179,7 @@ class Place:
     upstream: str = ""
     key: str = ""
 
-    def inside(self, *keys: str) -> Place:
+    def inside(self, *keys: str) -> FilePlace:
         """Return the place of a value in the object at this place."""
         shown_keys = [key if key.isprintable() else repr(key)[1:-1] for key in keys]
         return replace(self, key=".".join((self.key, *shown_keys) if self.key else shown_keys))
@@ -212,7 +212,7 @@ class Place:
                 return variables.replace(value)
             except VariableError as error:
                 self.wrong(str(error))
-                return Hidden(value)
+                return SecretText(value)
         if isinstance(value, dict):
             return {key: self.inside(key).replaced(item, variables) for key, item in value.items()}
         if isinstance(value, list):
@@ -220,10 +220,10 @@ class Place:
         return value
 
 
-class _Reading:
+class _DocumentReading:
     """One reading of a document. Mistakes are added to the problems of its place."""
 
-    def __init__(self, place: Place, variables: Variables) -> None:
+    def __init__(self, place: FilePlace, variables: Variables) -> None:
         self._place = place
         self._variables = variables
         self._without_effect: list[str] = []
@@ -276,7 +276,7 @@ class _Reading:
         self._without_effect += [f"{name}.{key}" for key in values if key not in known]
         return self._read(name, transport, values, place)
 
-    def _read(self, name: str, transport: Transport, values: Values, place: Place) -> _Entry | None:
+    def _read(self, name: str, transport: Transport, values: Values, place: FilePlace) -> _Entry | None:
         given = values["gateway"] = place.inside("gateway").object(values.get("gateway"))
         options = _options(given, transport, place.inside("gateway"))
         if "prefix" not in options:
@@ -297,7 +297,7 @@ class _Reading:
             return definition
         return NotServed(name, transport, _REASONS[transport])
 
-    def _validated(self, model: TypeAdapter[T], values: Values, document: Values, place: Place) -> T | None:
+    def _validated(self, model: TypeAdapter[T], values: Values, document: Values, place: FilePlace) -> T | None:
         try:
             return model.validate_python(values, context=self._variables)
         except ValidationError as error:
@@ -307,7 +307,7 @@ class _Reading:
                 place.inside(*_path(path, document)).wrong(_line(mistake))
             return None
 
-    def _claim(self, name: str, prefix: object, place: Place) -> None:
+    def _claim(self, name: str, prefix: object, place: FilePlace) -> None:
         """Check that no other upstream has this prefix."""
         other = self._prefixes.setdefault(prefix, name) if isinstance(prefix, str) else name
         if other != name:
@@ -315,14 +315,14 @@ class _Reading:
             place.inside("gateway.prefix").wrong(f"{shown(prefix)} is also the prefix of {shown(other)}; {advice}")
 
 
-def _is_disabled(values: Values, place: Place) -> bool:
+def _is_disabled(values: Values, place: FilePlace) -> bool:
     disabled = values.get("disabled")
     if disabled is not None and not isinstance(disabled, bool):
         place.inside("disabled").wrong(f"{shown(disabled)} is not valid; use true or false")
     return disabled is True
 
 
-def _transport(values: Values, place: Place) -> Transport | None:
+def _transport(values: Values, place: FilePlace) -> Transport | None:
     kind = values.get("type")
     if kind == "sse":
         place.inside("type").wrong(
@@ -345,7 +345,7 @@ def _transport(values: Values, place: Place) -> Transport | None:
     return transport
 
 
-def _options(given: Values, transport: Transport, place: Place) -> Values:
+def _options(given: Values, transport: Transport, place: FilePlace) -> Values:
     """Return the options that are known, in the form of the model. Null is the same as nothing."""
     options = {key: value for key, value in place.known(given, OPTIONS).items() if value is not None}
     if transport != "http":
@@ -362,7 +362,7 @@ def _options(given: Values, transport: Transport, place: Place) -> Values:
     return options
 
 
-def _credentials(value: object, place: Place) -> Values:
+def _credentials(value: object, place: FilePlace) -> Values:
     """Return how to authenticate: one word, or an object with the word as `kind` and what it needs."""
     values = value if isinstance(value, dict) else {"kind": value}
     if "kind" not in values:

@@ -19,7 +19,7 @@ class VariableError(Exception):
     """A reference cannot be replaced. The text says why and what to write, without any value."""
 
 
-class Hidden(str):
+class SecretText(str):
     """A text that contains what a reference stood for, so no message may quote it."""
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class Variables:
         self._folder = folder
 
     def replace(self, text: str) -> str:
-        """Return the text with every reference replaced; `Hidden` if there was one. Values are not looked into.
+        """Return the text with every reference replaced; `SecretText` if there was one. Values are not looked into.
 
         References are `${NAME}` and `${env:NAME}`, which may have a default for a variable that is unset or empty
         (`${NAME:-text}`), and `${file:/path}`, whose last line ends are left out.
@@ -48,7 +48,7 @@ class Variables:
         """
         if "${" not in text:
             return text
-        return Hidden(_REFERENCE.sub(self._value, text))
+        return SecretText(_REFERENCE.sub(self._value, text))
 
     def path(self, text: str) -> Path:
         """Return a path, relative ones from the folder of the configuration."""
@@ -106,7 +106,7 @@ def _shown(inner: str) -> str:
 
 def shown(value: object) -> str:
     """Return a value as messages quote it: never what a reference stood for."""
-    if isinstance(value, Hidden):
+    if isinstance(value, SecretText):
         return "the value"
     if isinstance(value, bool):
         return str(value).lower()

@@ -72,21 +72,21 @@ _Key: TypeAlias = tuple[Kind, Principal | None, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptList:
     shown: Shown
     until: float
     memory: int
 
 
 @dataclass(slots=True)
-class _Use:
+class _MemoryUse:
     """The share of the limits that kept lists take, of one principal or of all."""
 
     lists: int = 0
     entries: int = 0
     memory: int = 0
 
-    def count(self, kept: _Kept, sign: int) -> None:
+    def count(self, kept: _KeptList, sign: int) -> None:
         """Add a list, or with -1 take it away."""
         self.lists += sign
         self.entries += sign * len(kept.shown.served)
@@ -125,10 +125,10 @@ class ListsByCaller:
         self._telemetry = telemetry
         self._readings = readings
         self._clock = clock
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        self._use = _Use()
-        self._use_of: dict[Principal, _Use] = {}
-        self._reading: dict[_Key, asyncio.Task[_Kept]] = {}
+        self._kept: OrderedDict[_Key, _KeptList] = OrderedDict()
+        self._use = _MemoryUse()
+        self._use_of: dict[Principal, _MemoryUse] = {}
+        self._reading: dict[_Key, asyncio.Task[_KeptList]] = {}
         self._turns = asyncio.Semaphore(TURNS)
 
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
@@ -164,7 +164,7 @@ class ListsByCaller:
         for key, kept in self._kept.items():
             self._kept[key] = replace(kept, until=0.0)
 
-    async def _started(self, key: _Key, caller: UpstreamCaller) -> asyncio.Task[_Kept]:
+    async def _started(self, key: _Key, caller: UpstreamCaller) -> asyncio.Task[_KeptList]:
         """Return the reading of a list that is under way, or start one when the caller has few others."""
         while caller.principal is not None and key not in self._reading:
             others = [task for (_, principal, _), task in self._reading.items() if principal == caller.principal]
@@ -177,12 +177,12 @@ class ListsByCaller:
             running.add_done_callback(lambda task: self._ended(key, task))
         return running
 
-    def _ended(self, key: _Key, task: asyncio.Task[_Kept]) -> None:
+    def _ended(self, key: _Key, task: asyncio.Task[_KeptList]) -> None:
         del self._reading[key]
         if not task.cancelled():
             task.exception()  # mark it as seen: those that wait get it, and without them nobody needs it
 
-    async def _read(self, key: _Key, caller: UpstreamCaller) -> _Kept:
+    async def _read(self, key: _Key, caller: UpstreamCaller) -> _KeptList:
         name, succeeded = self._definition.name, False
         try:
             async with self._turn():
@@ -211,7 +211,7 @@ class ListsByCaller:
             if has_turn:
                 self._turns.release()
 
-    async def _kept_of(self, kind: Kind, caller: UpstreamCaller, count: Count) -> _Kept:
+    async def _kept_of(self, kind: Kind, caller: UpstreamCaller, count: Count) -> _KeptList:
         """Read a list, and return what is kept of it."""
 
         async def ask(method: str, params: dict[str, Any]) -> Mapping[str, Any]:
@@ -226,9 +226,9 @@ class ListsByCaller:
         share = MAX_MEMORY_BYTES // SHARES
         raw, ttl_ms, memory = await read_list(self._definition.name, ask, kind, count=count, max_memory=share)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
-        return _Kept(await self._make(kind, raw), self._clock() + seconds, memory)
+        return _KeptList(await self._make(kind, raw), self._clock() + seconds, memory)
 
-    def _keep(self, key: _Key, kept: _Kept) -> None:
+    def _keep(self, key: _Key, kept: _KeptList) -> None:
         """Keep a list as the one used last, and forget others that are too much."""
         if key in self._kept:
             self._forget(key)
@@ -236,7 +236,7 @@ class ListsByCaller:
         self._kept[key] = kept
         self._use.count(kept, 1)
         if principal is not None:
-            mine = self._use_of.setdefault(principal, _Use())
+            mine = self._use_of.setdefault(principal, _MemoryUse())
             mine.count(kept, 1)
             while mine.exceeds(SHARES):
                 self._forget(next(each for each in self._kept if each[1] == principal))

@@ -176,7 +176,7 @@ _OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED})
 
 async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
     """Read all pages of all lists that an upstream has; errors are as those of `read_list`."""
-    reading = _Reading(upstream, ask, lambda _size: None, MAX_MEMORY_BYTES)
+    reading = _ListReading(upstream, ask, lambda _size: None, MAX_MEMORY_BYTES)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             lists = {
@@ -199,7 +199,7 @@ async def read_list(
         UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
         UpstreamError: the upstream refuses a page.
     """
-    reading = _Reading(upstream, ask, count, max_memory)
+    reading = _ListReading(upstream, ask, count, max_memory)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             entries = await reading.list_of(kind)
@@ -208,7 +208,7 @@ async def read_list(
     return entries, reading.ttl_ms, reading.memory
 
 
-class _Reading:
+class _ListReading:
     def __init__(self, upstream: str, ask: Ask, count: Count, max_memory: int) -> None:
         self._upstream = upstream
         self._ask = ask

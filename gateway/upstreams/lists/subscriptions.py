@@ -43,7 +43,7 @@ class _Stream:
     task: asyncio.Task[None]
 
 
-class Subscriptions:
+class ChangeStream:
     """Keeps one `subscriptions/listen` stream to an upstream open (MCP 2026-07-28, "Subscriptions").
 
     If the stream breaks, it is opened again, with pauses that grow. Then everything may have changed meanwhile, so all

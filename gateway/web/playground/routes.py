@@ -60,7 +60,7 @@ class Upstream(BaseModel):
     prefix: Annotated[str, Field(description="Begins the names of its tools; empty for at most one.")]
 
 
-class Upstreams(BaseModel):
+class ShownUpstreams(BaseModel):
     """The other MCP servers behind this one, in the order of their configuration."""
 
     upstreams: list[Upstream]
@@ -92,9 +92,9 @@ def add_playground(site: FastAPI, playground: Playground) -> None:
         return playground.config()
 
     @site.get(f"{BASE_PATH}/upstreams")
-    async def upstreams(response: Response, authorization: Annotated[str | None, Header()] = None) -> Upstreams:
+    async def upstreams(response: Response, authorization: Annotated[str | None, Header()] = None) -> ShownUpstreams:
         response.headers["cache-control"] = "no-store"
-        return Upstreams(upstreams=await playground.upstreams(authorization))
+        return ShownUpstreams(upstreams=await playground.upstreams(authorization))
 
     read_tasks = playground.tasks
     if read_tasks is not None:

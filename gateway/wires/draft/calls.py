@@ -13,7 +13,7 @@ from gateway.engine.capabilities import supports
 from gateway.errors import MethodNotFound, TaskIdTaken
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.first_form import FirstForm
-from gateway.protocol.draft.streaming import KEPT_NOWHERE_META, MODES, Choice, choose_mode
+from gateway.protocol.draft.streaming import KEPT_NOWHERE_META, MODES, AnswerMode, choose_mode
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.tasks import TaskWish
 from gateway.protocol.param_headers import check_param_headers
@@ -65,7 +65,7 @@ class DraftCalls:
 
 
 def _order(
-    tool: Tool, first: FirstForm | None, wish: TaskWish | None, choice: Choice, cancel_name: str
+    tool: Tool, first: FirstForm | None, wish: TaskWish | None, choice: AnswerMode, cancel_name: str
 ) -> TaskOrder | None:
     """Return the task that a request asks for, or None.
 

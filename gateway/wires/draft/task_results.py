@@ -16,7 +16,7 @@ from gateway.calls.task_follower import TaskFollower
 from gateway.errors import Overloaded, RpcError, TaskStoreDown, TooManyStreams
 from gateway.protocol.caller import Caller
 from gateway.protocol.draft import first_form
-from gateway.protocol.draft.streaming import FALLBACK_META, Choice, gone, response, segments_of
+from gateway.protocol.draft.streaming import FALLBACK_META, AnswerMode, gone, response, segments_of
 from gateway.protocol.error_codes import error_on
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import error_response, result_response
@@ -66,7 +66,7 @@ class TaskAnswers:
                     ask(incoming.client, stream.questions(view))
         raise Overloaded
 
-    async def answer(self, incoming: Incoming, created: TaskView, choice: Choice, *, streams: bool) -> Reply:
+    async def answer(self, incoming: Incoming, created: TaskView, choice: AnswerMode, *, streams: bool) -> Reply:
         """Answer the request that created a task, in the chosen mode.
 
         A client with too many open streams gets the task instead: it runs already, and the client should not create it
@@ -88,7 +88,7 @@ class TaskAnswers:
             told["_meta"] = FALLBACK_META
         return incoming.answered(told)
 
-    async def _streams(self, incoming: Incoming, view: TaskView, choice: Choice, streams: bool) -> bool:
+    async def _streams(self, incoming: Incoming, view: TaskView, choice: AnswerMode, streams: bool) -> bool:
         """Return whether the answer is a stream: because that mode was chosen, or a part of the result is available.
 
         If the tool is declared to stream, the stream waits for the first part.

@@ -138,7 +138,7 @@ class WaitingCall:
             self._is_over.set()
 
 
-class _Place(NamedTuple):
+class _OpenCall(NamedTuple):
     """An open call, its standing, and the session in which it started."""
 
     call: WaitingCall
@@ -161,7 +161,7 @@ class WaitingCalls:
     _: KW_ONLY
     max_bytes: int
     limit: int = MAX_WAITING
-    _calls: dict[bytes, _Place] = field(default_factory=dict, init=False)
+    _calls: dict[bytes, _OpenCall] = field(default_factory=dict, init=False)
     _is_closed: bool = field(default=False, init=False)
 
     def __len__(self) -> int:
@@ -181,7 +181,7 @@ class WaitingCalls:
         if self._is_closed:
             call.close()
         with self.authorities.watching(authority, needs, call.lapse) as standing:
-            self._calls[call.call_id] = _Place(call, standing, authority.session)
+            self._calls[call.call_id] = _OpenCall(call, standing, authority.session)
             try:
                 yield call
             finally:

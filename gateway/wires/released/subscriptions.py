@@ -37,7 +37,7 @@ CHANGES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _List:
+class _ChangedList:
     name: notifications.ListName
 
 
@@ -52,7 +52,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _Resource:
+class _WatchedResource:
     """A resource of a stream.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Resource:
     scopes: frozenset[str]
 
 
-_Telling: TypeAlias = _List | _Uri | _Task
+_Telling: TypeAlias = _ChangedList | _Uri | _Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +102,15 @@ class Subscriptions:
             tasks = await self.tasks.own(wanted.task_ids, caller, registry)
         resources = await self._announced(wanted.uris, caller, registry)
         honoured = _honoured(wanted, registry, resources, tasks)
-        opened = _Opened(honoured, resources, tasks, registry)
+        opened = _OpenStream(honoured, resources, tasks, registry)
         return Listening(self._messages(request.id, opened, caller), request.id)
 
-    async def _announced(self, uris: Sequence[str], caller: Caller, registry: Registry) -> dict[str, _Resource]:
+    async def _announced(self, uris: Sequence[str], caller: Caller, registry: Registry) -> dict[str, _WatchedResource]:
         """Return the resources whose changes a caller may learn of, by the client's URI.
 
         Of many streams that open, one has its turn at a time, and other work is done in between.
         """
-        announced: dict[str, _Resource] = {}
+        announced: dict[str, _WatchedResource] = {}
         for number, uri in enumerate(uris):
             if number % URIS_AT_ONCE == 0 and len(uris) > URIS_AT_ONCE:
                 await self._turns.begin(None, caller.principal)
@@ -118,10 +118,10 @@ class Subscriptions:
             resource = None if found is None else found[0]
             if resource is not None and resource.announces_changes and caller.grants(resource.scopes):
                 own = uri if resource.template is not None else resource.uri
-                announced[uri] = _Resource(own, resource.upstream, resource.scopes)
+                announced[uri] = _WatchedResource(own, resource.upstream, resource.scopes)
         return announced
 
-    async def _messages(self, request_id: RequestId, opened: _Opened, caller: Caller) -> AsyncIterator[bytes]:
+    async def _messages(self, request_id: RequestId, opened: _OpenStream, caller: Caller) -> AsyncIterator[bytes]:
         topics = opened.topics()
         subscription = self.changes.subscribe(topics)
         reported = _Reported(request_id)
@@ -130,7 +130,7 @@ class Subscriptions:
             async with self._watching(opened, caller, subscription):
                 async for topic in self._changes_of(subscription, caller):
                     match topics[topic]:
-                        case _List(name):
+                        case _ChangedList(name):
                             yield notifications.list_changed(name, request_id)
                         case _Uri(uri):
                             yield notifications.resource_updated(uri, request_id)
@@ -152,7 +152,7 @@ class Subscriptions:
                 yield topic
 
     @contextlib.asynccontextmanager
-    async def _watching(self, opened: _Opened, caller: Caller, subscription: Subscription) -> AsyncIterator[None]:
+    async def _watching(self, opened: _OpenStream, caller: Caller, subscription: Subscription) -> AsyncIterator[None]:
         """Pass the store's hints to the subscription while the context is open. End it when the authority ends."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.authorities.watching(caller, opened.needs, subscription.cut))
@@ -199,7 +199,7 @@ class _Reported:
 
 
 def _honoured(
-    wanted: ListenFilter, registry: Registry, resources: Mapping[str, _Resource], tasks: Sequence[TaskView]
+    wanted: ListenFilter, registry: Registry, resources: Mapping[str, _WatchedResource], tasks: Sequence[TaskView]
 ) -> ListenFilter:
     """Return the part of a filter that is served to a caller who may access these resources and tasks."""
     return ListenFilter(
@@ -211,13 +211,13 @@ def _honoured(
     )
 
 
-class _Opened:
+class _OpenStream:
     """The filter of an open stream with its resources and tasks. The resources are looked up once in each registry."""
 
     def __init__(
         self,
         honoured: ListenFilter,
-        resources: Mapping[str, _Resource],
+        resources: Mapping[str, _WatchedResource],
         tasks: Sequence[TaskView],
         registry: Registry,
     ) -> None:
@@ -249,7 +249,7 @@ class _Opened:
         topics: dict[Hashable, _Telling] = {each.uri: _Uri(uri) for uri, each in self._resources.items()}
         names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
         wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}
-        topics.update({name: _List(name) for name in names if wanted[name]})
+        topics.update({name: _ChangedList(name) for name in names if wanted[name]})
         topics.update({_Task(task_id): _Task(task_id) for task_id in honoured.task_ids})
         return topics
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gateway.calls.runner import Call, Ran
+from gateway.calls.runner import LegRequest, Ran
 from gateway.cli import main as cli
 from gateway.process import app
 from gateway.process.replica import Services
@@ -17,7 +17,7 @@ def build(settings: Settings) -> Services:
     run, store = services.calls.run, services.store
     assert store is not None
 
-    async def ask_and_run(call: Call) -> Ran:
+    async def ask_and_run(call: LegRequest) -> Ran:
         await store._client.command("PING")
         return await run(call)
 

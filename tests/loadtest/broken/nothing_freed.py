@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gateway.calls.runner import Call, CallRunner, Ran
+from gateway.calls.runner import CallRunner, LegRequest, Ran
 from gateway.cli import main as cli
 
 BYTES = 1 << 20
@@ -13,7 +13,7 @@ run = CallRunner.run
 kept: list[bytes] = []
 
 
-async def run_and_keep(runner: CallRunner, call: Call) -> Ran:
+async def run_and_keep(runner: CallRunner, call: LegRequest) -> Ran:
     kept.append(b"x" * BYTES)
     return await run(runner, call)
 

@@ -13,7 +13,7 @@ from gateway.errors import InvalidParams
 from gateway.protocol.draft.streaming import (
     MODES,
     MORE,
-    Choice,
+    AnswerMode,
     choose_mode,
     gone,
     read_last_seq_nr,
@@ -36,8 +36,8 @@ from tests.protocol.task_views import (
     result,
 )
 
-TASK_ONLY = Choice("task", may_stream=False, fallback=False)
-FALLBACK = Choice("task", may_stream=False, fallback=True)
+TASK_ONLY = AnswerMode("task", may_stream=False, fallback=False)
+FALLBACK = AnswerMode("task", may_stream=False, fallback=True)
 A, B, C = block("a"), block("b"), block("c")
 
 
@@ -49,21 +49,25 @@ A, B, C = block("a"), block("b"), block("c")
         ([], None, TASK_ONLY),
         (["task"], None, TASK_ONLY),
         (["task"], frozenset(), TASK_ONLY),
-        (["task", "streaming"], None, Choice("streaming", may_stream=True, fallback=False)),
-        (["task", "streaming", "immediate"], None, Choice("immediate", may_stream=True, fallback=False)),
-        (["task", "immediate"], None, Choice("immediate", may_stream=False, fallback=False)),
-        (["immediate", "later"], None, Choice("immediate", may_stream=False, fallback=True)),
+        (["task", "streaming"], None, AnswerMode("streaming", may_stream=True, fallback=False)),
+        (["task", "streaming", "immediate"], None, AnswerMode("immediate", may_stream=True, fallback=False)),
+        (["task", "immediate"], None, AnswerMode("immediate", may_stream=False, fallback=False)),
+        (["immediate", "later"], None, AnswerMode("immediate", may_stream=False, fallback=True)),
         (["later"], None, FALLBACK),
         (["later", ""], frozenset({"later"}), FALLBACK),
         (["later", "task"], None, TASK_ONLY),
         (["streaming"], frozenset({"immediate"}), FALLBACK),
-        (["streaming", "immediate"], frozenset({"immediate"}), Choice("immediate", may_stream=False, fallback=True)),
-        (["streaming", "immediate"], frozenset({"streaming"}), Choice("streaming", may_stream=True, fallback=True)),
+        (
+            ["streaming", "immediate"],
+            frozenset({"immediate"}),
+            AnswerMode("immediate", may_stream=False, fallback=True),
+        ),
+        (["streaming", "immediate"], frozenset({"streaming"}), AnswerMode("streaming", may_stream=True, fallback=True)),
         (["streaming", "task"], frozenset(), TASK_ONLY),
     ],
 )
 def test_the_first_mode_that_both_sides_have_is_chosen(
-    asked: Any, client_modes: frozenset[str] | None, choice: Choice
+    asked: Any, client_modes: frozenset[str] | None, choice: AnswerMode
 ) -> None:
     assert choose_mode(asked, client_modes) == choice
 

@@ -14,7 +14,7 @@ from gateway.protocol.upstream.asking import (
     MAX_CARRIED_BYTES,
     MAX_QUESTIONS,
     MAX_TASK_BYTES,
-    Asked,
+    AskedRound,
     Misasked,
     input_required,
     wire_keys,
@@ -27,7 +27,7 @@ FORM = {
 KEYS = st.one_of(st.text(max_size=20), st.sampled_from(["k1", "k2", "k3", "", "a~b", "\n", "x" * 201]))
 
 
-def asked(result: dict[str, Any], **options: Any) -> Asked:
+def asked(result: dict[str, Any], **options: Any) -> AskedRound:
     found = input_required({"resultType": "input_required", **result}, **options)
     assert found is not None
     return found
@@ -61,7 +61,7 @@ def test_a_state_is_read_to_the_byte(state: str) -> None:
 
 def test_no_state_is_not_an_empty_state() -> None:
     assert asked({"inputRequests": {"a": FORM}}).state is None
-    assert asked({"requestState": ""}) == Asked((), "")
+    assert asked({"requestState": ""}) == AskedRound((), "")
 
 
 @given(st.lists(KEYS, unique=True, max_size=20))

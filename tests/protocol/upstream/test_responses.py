@@ -18,11 +18,11 @@ from gateway.protocol.upstream.responses import (
     MAX_ERROR_DATA_BYTES,
     MAX_ERROR_MESSAGE_BYTES,
     MAX_VALUES,
-    Asked,
     ErrorAnswer,
     Malformed,
     Notice,
     Result,
+    ServerRequest,
     WrongId,
     read_message,
     replace_surrogates,
@@ -194,7 +194,7 @@ def test_notifications_and_requests_are_told_apart() -> None:
     notice = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}'
 
     assert read_message(notice, OURS) == Notice("notifications/message", {"level": "info"})
-    assert read_message(message(method="elicitation/create"), OURS) == Asked("elicitation/create")
+    assert read_message(message(method="elicitation/create"), OURS) == ServerRequest("elicitation/create")
 
 
 TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\ud800\udfff\ud83d\ude00\\u"d8'), max_size=20)
@@ -231,7 +231,7 @@ def test_no_input_does_more_than_fail(body: bytes) -> None:
         read = read_message(body, OURS)
     except Malformed:
         return
-    assert isinstance(read, Result | ErrorAnswer | Notice | Asked)
+    assert isinstance(read, Result | ErrorAnswer | Notice | ServerRequest)
 
 
 @given(

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.http_client.client import HttpClient
 from gateway.observability.upstream_metrics import UpstreamMetrics
-from gateway.upstreams.credentials import Credentials, PlainHeaders
+from gateway.upstreams.credentials import CredentialHeaders, PlainHeaders
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.stateless import StatelessClient
@@ -91,7 +91,7 @@ class Shop(Served):
 
 
 class Asking:
-    def __init__(self, http: HttpClient, credentials: Credentials, **options: Any) -> None:
+    def __init__(self, http: HttpClient, credentials: CredentialHeaders, **options: Any) -> None:
         self.counted = Counting()
         self.client = StatelessClient(NAME, http, credentials, self.counted, client_info=CLIENT_INFO, **options)
 
@@ -102,7 +102,7 @@ class Asking:
 
 @contextlib.asynccontextmanager
 async def asking(
-    url: str, credentials: Credentials | None = None, *, connections: int = 100, **options: Any
+    url: str, credentials: CredentialHeaders | None = None, *, connections: int = 100, **options: Any
 ) -> AsyncIterator[Asking]:
     http = HttpClient(url, max_connections=connections)
     try:

@@ -20,7 +20,7 @@ from gateway.upstreams.credentials import (
     MAX_TOKEN_CHARACTERS,
     MIN_RENEWAL_SECONDS,
     ClientCredentials,
-    Credentials,
+    CredentialHeaders,
     ExchangedCredentials,
     OAuthClient,
     PlainHeaders,
@@ -84,7 +84,7 @@ def own(issuer: Issuer, clock: Clock) -> ClientCredentials:
     return ClientCredentials("shop", client, PlainHeaders([("X-Org", "1")]), clock=clock)
 
 
-async def token_in(credentials: Credentials, caller: UpstreamCaller = NOBODY) -> str:
+async def token_in(credentials: CredentialHeaders, caller: UpstreamCaller = NOBODY) -> str:
     return dict(await credentials.headers(caller))[b"authorization"].decode()
 
 

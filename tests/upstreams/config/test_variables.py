@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams.config.variables import MAX_FILE_BYTES, Hidden, VariableError, Variables
+from gateway.upstreams.config.variables import MAX_FILE_BYTES, SecretText, VariableError, Variables
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="${}"), max_size=10)
@@ -52,7 +52,7 @@ def test_any_text_is_replaced_or_refused_without_a_value(text: str) -> None:
 
 
 def test_what_was_replaced_is_marked_and_what_was_not_is_untouched() -> None:
-    assert isinstance(replace("Bearer ${TOKEN}"), Hidden)
+    assert isinstance(replace("Bearer ${TOKEN}"), SecretText)
     text = "cost: $5 {a} $TOKEN"
     assert replace(text) is text
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.lists import subscriptions
 from gateway.upstreams.lists.listing import Discovered
-from gateway.upstreams.lists.subscriptions import Subscriptions
+from gateway.upstreams.lists.subscriptions import ChangeStream
 from gateway.upstreams.ports import Changes
 
 ALL = Discovered({"tools": {"listChanged": True}, "resources": {"subscribe": True}})
@@ -36,7 +36,7 @@ class Upstream:
         self.refused_uri = ""
         self.moved = asyncio.Event()
         self.events: asyncio.Queue[str] = asyncio.Queue()
-        self.subscriptions = Subscriptions(
+        self.subscriptions = ChangeStream(
             "bugs", self.listen, lambda: self.events.put_nowait("lists"), self.events.put_nowait
         )
 

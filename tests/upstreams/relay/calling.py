@@ -16,7 +16,7 @@ from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
-from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
+from gateway.engine.outcomes import Completed, Failed, NeedsInput, Outcome
 from gateway.engine.questions import Answer, Question
 from gateway.engine.relaying import journal_key
 from gateway.http_client.client import HttpClient
@@ -192,7 +192,7 @@ class Call:
 
     async def asked(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> Mapping[str, Question]:
         outcome = await self.leg(answers, **options)
-        assert isinstance(outcome, InputRequired), outcome
+        assert isinstance(outcome, NeedsInput), outcome
         return outcome.questions
 
     async def error(self, answers: Mapping[str, Answer] | None = None, **options: Any) -> Exception:

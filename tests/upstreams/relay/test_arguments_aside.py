@@ -10,7 +10,7 @@ import msgspec
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg
-from gateway.engine.outcomes import Completed, InputRequired, Outcome
+from gateway.engine.outcomes import Completed, NeedsInput, Outcome
 from gateway.protocol.caller import Requester
 from tests.calls.policies import POLICY
 from tests.upstreams.relay.calling import Call, replica_of, text_of
@@ -66,7 +66,7 @@ async def test_they_come_back_as_they_were() -> None:
     client = Answering(ASKING)
     async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
         outcome, running = await leg(client, Call(replica.tool("find")))
-    assert isinstance(outcome, InputRequired)
+    assert isinstance(outcome, NeedsInput)
     assert running.away is not None
     assert running.away.restore_arguments is not None
     running.away.restore_arguments()

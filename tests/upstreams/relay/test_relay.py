@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.engine.outcomes import InputRequired, Shed
+from gateway.engine.outcomes import NeedsInput, Shed
 from gateway.engine.questions import Answer
 from gateway.errors import (
     CannotContinue,
@@ -692,7 +692,7 @@ async def test_a_call_whose_caller_can_get_no_token_does_not_become_a_task(upstr
 
 async def test_a_call_that_becomes_a_task_between_two_rounds_keeps_its_place(replica: Replica) -> None:
     call = Call(replica.tool("ask_name"))
-    assert isinstance(await call.leg(), InputRequired)
+    assert isinstance(await call.leg(), NeedsInput)
     journal = call.journal
     await call.prepare_task(journal)
     assert journal.slot == call.rest["slot"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.protocol.upstream.asking import AskedQuestion
 from gateway.sealing.packing import pack, unpack
-from gateway.upstreams.credentials import _Held
+from gateway.upstreams.credentials import _HeldToken
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.slot import MalformedSlot, Slot
 from gateway.upstreams.stateless import _Hearing, _Job
@@ -72,5 +72,5 @@ def test_no_text_of_a_request_contains_what_only_its_upstream_may_see() -> None:
     job = _Job(
         1, "tools/call", [(b"authorization", secret.encode())], secret.encode(), caller, 0.0, 1, False, _Hearing()
     )
-    for value in (caller, Slot(b"", state=secret, token=secret), _Held(secret, 0.0, 1.0), job):
+    for value in (caller, Slot(b"", state=secret, token=secret), _HeldToken(secret, 0.0, 1.0), job):
         assert secret not in repr(value)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gateway.sealing.envelope import Sealer
-from gateway.sealing.hop import Content, Head, HopSealer, Process, Role
+from gateway.sealing.hop import Head, HopContent, HopSealer, Process, Role
 from gateway.sealing.keyring import KeyRing
 from loadtest.cluster import Replica, new_key
 from tests.wires.draft.client import DraftClient
@@ -211,7 +211,7 @@ async def test_messages_of_another_time_or_key_are_refused(fleet: Deployment) ->
         time_ms = int((time.time() + seconds) * 1000)
         head = Head(Process(Role.REPLICA, b"s" * 16), receiver, os.urandom(16), time_ms)
         before = refused(first, reason)
-        assert (await post(url, hops.seal_request(head, Content("answer", {})))).status_code == 404
+        assert (await post(url, hops.seal_request(head, HopContent("answer", {})))).status_code == 404
         assert refused(first, reason) == before + 1
 
 
