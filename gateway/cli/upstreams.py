@@ -35,8 +35,8 @@ from gateway.upstreams.lists.listing import (
     read_all,
     readings_of_lists,
 )
-from gateway.upstreams.part import PartMaker
 from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.served_entries import PartMaker
 
 ANSWER_SECONDS: Final = 10.0
 """How long an upstream may take for each page of its lists."""

@@ -29,10 +29,10 @@ from gateway.upstreams.credentials import CredentialHeaders, credentials_of
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
-from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import UpstreamTracing
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.served_entries import PartMaker
 from gateway.upstreams.stateless import StatelessClient, readings_of_answers
 from gateway.upstreams.upstreams import Upstreams
 from gateway.upstreams.watching import UpstreamWatcher, log_file

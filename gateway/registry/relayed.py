@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from gateway.authoring.forms.misfits import misfit_of_schema
+from gateway.authoring.forms.misfit_texts import misfit_of_schema
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import CacheScope, Resource
 from gateway.authoring.served import Served, TaskStart, TaskSupport

@@ -32,7 +32,7 @@ from gateway.observability.clock_watch import ClockSource, Reading
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.settings.model import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
-from gateway.storage.failing import (
+from gateway.storage.failure_kinds import (
     FAILURES,
     cause_of,
     did_nothing,
@@ -43,7 +43,7 @@ from gateway.storage.failing import (
     repeatable,
     sent,
 )
-from gateway.storage.outages import Outage, outages
+from gateway.storage.outage_log import Outage, outages
 from gateway.storage.redis_connections import Pool
 from gateway.storage.shared_scripts import NOW
 from gateway.storage.task_scripts import Script

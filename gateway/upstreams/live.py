@@ -28,7 +28,7 @@ from gateway.upstreams.lists.listing import (
     read_all,
 )
 from gateway.upstreams.lists.subscriptions import ChangeStream
-from gateway.upstreams.part import PartMaker, count_of
+from gateway.upstreams.served_entries import PartMaker, count_of
 
 log = logging.getLogger(__name__)
 

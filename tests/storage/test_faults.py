@@ -20,10 +20,11 @@ from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from gateway.errors import ConfigurationError, LeaseLost, RejectReason, TaskIdTaken, TaskStoreAway, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
-from gateway.storage import RedisClient, RedisTaskStore, connect, outages
+from gateway.storage import RedisClient, RedisTaskStore, connect
 from gateway.storage import client as storage_client
 from gateway.storage import deployment as start_up
-from gateway.storage.failing import NotReached, did_nothing, repeatable
+from gateway.storage import outage_log as outages
+from gateway.storage.failure_kinds import NotReached, did_nothing, repeatable
 from gateway.storage.shared_scripts import SPEND
 from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.storage.outages import QUIET_SECONDS, Outage
+from gateway.storage.outage_log import QUIET_SECONDS, Outage
 from tests.clocks import Clock
 
 

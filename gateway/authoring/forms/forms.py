@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import SchemaError, SchemaValidator
 from typing_extensions import TypeAliasType, is_typeddict
 
-from gateway.authoring.forms.misfits import misfit_of_model
+from gateway.authoring.forms.misfit_texts import misfit_of_model
 from gateway.authoring.forms.schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
 from gateway.authoring.types.codecs import adapter_of
 from gateway.authoring.types.model_validators import stopping_schema_validator

@@ -18,10 +18,10 @@ from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
-from gateway.upstreams.part import PartMaker
 from gateway.upstreams.ports import Changes, UpstreamCaller
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.served_entries import PartMaker
 
 CHANGING = {"listChanged": True}
 CAPABILITIES = {"tools": CHANGING, "prompts": CHANGING, "resources": {**CHANGING, "subscribe": True}, "completions": {}}

@@ -14,7 +14,7 @@ from gateway.protocol.headers import Headers
 from gateway.protocol.upstream.names import exposed_name
 from gateway.registry.relayed import Relayed, RelayedResource, RelayedTool
 from gateway.sealing.principal import Principal
-from gateway.upstreams import part
+from gateway.upstreams import served_entries as part
 from gateway.upstreams.config.definition import Choice, Scopes
 from gateway.upstreams.config.pins import Pinned, entry_digest
 from gateway.upstreams.failures import UpstreamError

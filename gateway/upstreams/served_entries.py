@@ -28,10 +28,10 @@ from gateway.upstreams.config.definition import Definition, TaskMode
 from gateway.upstreams.config.pins import PINNED_KINDS
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.judging import Judge, Verdict, may_be_served, serves
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
+from gateway.upstreams.name_rules import Judge, Verdict, may_be_served, serves
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, UpstreamRelay
 from gateway.upstreams.texts import refused_request, sentence_of

@@ -26,10 +26,10 @@ from gateway.upstreams.config.pins import Pinned, ToPin, entry_digest, read_lock
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.judging import MAX_REMEMBERED_CHARACTERS, _verdict
 from gateway.upstreams.lists.listing import Discovered, Listed, readings_of_lists
-from gateway.upstreams.part import MEMORY_AT_ONCE, URIS_AT_ONCE, PartMaker
+from gateway.upstreams.name_rules import MAX_REMEMBERED_CHARACTERS, _verdict
 from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.served_entries import MEMORY_AT_ONCE, URIS_AT_ONCE, PartMaker
 from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
 from tests.upstreams.relay.calling import Call
 
