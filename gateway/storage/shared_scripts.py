@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.sealing.formats import FIRST
 from gateway.storage.redis_keys import OWNER_CHARS
-from gateway.storage.task_scripts import BRIEF_FIELDS, CLOCK, DEADLINE, GROUP, IS_LARGE, Script
+from gateway.storage.task_scripts import BRIEF_FIELDS, CLOCK, DEADLINE, GROUP, IS_LARGE, SEALED_FIELDS, Script, quoted
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repetition of a single-use request gets the first answer."""
@@ -231,10 +231,12 @@ BRIEFS = Script(
 -- Return the time, then the brief fields of each task of one owner, none of a task that is large. KEYS the tasks.
 local briefs = {now}
 for _, task in ipairs(KEYS) do
-  local fields = redis.call('HMGET', task, """
-    + ", ".join(f"'{name}'" for name in BRIEF_FIELDS)
+  local large = is_large(task, """
+    + quoted(name for name in SEALED_FIELDS if name in BRIEF_FIELDS)
     + """)
-  briefs[#briefs + 1] = is_large(fields) and {} or fields
+  briefs[#briefs + 1] = large and {} or redis.call('HMGET', task, """
+    + quoted(BRIEF_FIELDS)
+    + """)
 end
 return briefs
 """

@@ -18,6 +18,7 @@ before they write anything.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.sealing.formats import TASK_RECORD
@@ -51,8 +52,16 @@ VIEW_FIELDS = (
 BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in {"asked", "questions", "result"}), "failed", "why")
 """The fields of a summary, as lists show it."""
 
+SEALED_FIELDS = ("capabilities", "message", "questions", "asked", "result", "error", "why")
+"""The fields that may be large. A summary has some of them."""
+
 QUICK_BYTES = 8192
 """Up to this size, what is read of a task comes with what is read of others. More is read in turns."""
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names as arguments in Lua."""
+    return ", ".join(f"'{name}'" for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +85,10 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 IS_LARGE = (
     """
-local function is_large(values)
+-- Whether fields of a task are too large to be read together with others. Their sizes are known without a copy.
+local function is_large(task, ...)
   local size = 0
-  for _, value in ipairs(values) do size = size + (value and #value or 0) end
+  for _, name in ipairs({...}) do size = size + redis.call('HSTRLEN', task, name) end
   return size > """
     + str(QUICK_BYTES)
     + """
@@ -209,13 +219,15 @@ end
 
 -- The time and the fields; or only the time, if there is much to read and the reader did not ask for the `whole` task.
 local function view(whole)
+  if not whole and is_large(task, """
+    + quoted(SEALED_FIELDS)
+    + """) then return {now} end
   local fields = redis.call('HMGET', task, """
-    + ", ".join(f"'{name}'" for name in VIEW_FIELDS)
+    + quoted(VIEW_FIELDS)
     + """)
   if not fields[1] and not fields["""
     + str(VIEW_FIELDS.index("about") + 1)
     + """] then return false end
-  if not whole and is_large(fields) then return {now} end
   return {now, unpack(fields)}
 end
 """
