@@ -14,8 +14,8 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 
 from gateway.authoring.content import content_block
 from gateway.authoring.forgotten import notice_forgotten
-from gateway.authoring.forms.forms import Choices, SeveralChoices
 from gateway.authoring.forms.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
+from gateway.authoring.forms.reading import Choices, SeveralChoices
 from gateway.authoring.token_exchange import no_exchange, token_wanted
 from gateway.authoring.types.recorded import checkpoint_recorder, result_recorder, resumed_recorder
 from gateway.engine.exchanged_token import ExchangedToken

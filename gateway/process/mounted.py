@@ -19,7 +19,7 @@ from gateway.process.app import GatewayApp
 from gateway.process.preflight import warn_of_unknown
 from gateway.process.replica import build
 from gateway.settings.model import ENDPOINT_PATH, Settings, make_replica_id
-from gateway.web.body_time import TimedBody
+from gateway.web.mounted_body_time import TimedBody
 from gateway.web.site import HEALTH_PATHS, METRICS_PATH, Endpoint, refuse_not_running
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,9 @@ from gateway.observability.clock_watch import ClockSource, Reading
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.settings.model import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
-from gateway.storage.failure_kinds import (
+from gateway.storage.outage_log import Outage, outages
+from gateway.storage.redis_connections import Pool
+from gateway.storage.retries import (
     FAILURES,
     cause_of,
     did_nothing,
@@ -43,8 +45,6 @@ from gateway.storage.failure_kinds import (
     repeatable,
     sent,
 )
-from gateway.storage.outage_log import Outage, outages
-from gateway.storage.redis_connections import Pool
 from gateway.storage.shared_scripts import NOW
 from gateway.storage.task_scripts import Script
 

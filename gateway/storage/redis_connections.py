@@ -9,7 +9,7 @@ from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError
 
-from gateway.storage.failure_kinds import NotReached
+from gateway.storage.retries import NotReached
 
 
 class Pool(BlockingConnectionPool):

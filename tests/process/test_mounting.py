@@ -19,7 +19,7 @@ from gateway.process import mounted
 from gateway.process.app import create_app, running_apps
 from gateway.process.mounted import _below
 from gateway.settings.model import Settings
-from gateway.web.body_time import TimedBody
+from gateway.web.mounted_body_time import TimedBody
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, raw_headers
 from tests.identity import ISSUER

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from gateway.authoring.forms.forms import form_of
+from gateway.authoring.forms.reading import form_of
 from tests.security.schema_cases import Make, Shape, distinct, items, text
 
 _NESTED: Final = 80

@@ -24,7 +24,7 @@ from gateway.storage import RedisClient, RedisTaskStore, connect
 from gateway.storage import client as storage_client
 from gateway.storage import deployment as start_up
 from gateway.storage import outage_log as outages
-from gateway.storage.failure_kinds import NotReached, did_nothing, repeatable
+from gateway.storage.retries import NotReached, did_nothing, repeatable
 from gateway.storage.shared_scripts import SPEND
 from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-from gateway.web.body_time import TimedBody
+from gateway.web.mounted_body_time import TimedBody
 
 Event = MutableMapping[str, Any]
 

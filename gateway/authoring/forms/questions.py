@@ -11,8 +11,8 @@ import msgspec
 from pydantic import BaseModel
 from typing_extensions import TypeForm, TypeVar
 
-from gateway.authoring.forms.forms import Choices, Reader, SeveralChoices, form_by_digest, form_of, form_of_class
 from gateway.authoring.forms.misfit_texts import misfit_of_schema
+from gateway.authoring.forms.reading import Choices, Reader, SeveralChoices, form_by_digest, form_of, form_of_class
 from gateway.authoring.types.model_validators import stopping_validator
 from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, of_sampling
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest

@@ -16,9 +16,9 @@ from pydantic import AfterValidator, AnyUrl, BaseModel, Field, SecretStr, TypeAd
 from typing_extensions import TypeAliasType, TypedDict
 
 from gateway import AuthoringError, Context, Elicit, InputRequired, PlainContext, tool
-from gateway.authoring.forms import forms
-from gateway.authoring.forms.forms import form_of
+from gateway.authoring.forms import reading
 from gateway.authoring.forms.questions import wire_ask
+from gateway.authoring.forms.reading import form_of
 from gateway.engine.questions import InvalidAnswer, Question
 from gateway.errors import Declined
 from gateway.testing import DECLINE, run
@@ -222,10 +222,10 @@ def test_a_form_is_made_once() -> None:
 
 
 def test_lists_of_choices_that_differ_in_each_call_do_not_fill_the_memory() -> None:
-    before = len(forms._forms)
+    before = len(reading._forms)
     for number in range(3):
         asked([f"file-{number}"]).read(accept({"value": f"file-{number}"}))
-    assert len(forms._forms) == before
+    assert len(reading._forms) == before
 
 
 def test_a_stored_choice_is_read_by_its_schema() -> None:

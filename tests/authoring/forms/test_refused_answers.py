@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, create_model, field_validator, m
 from pydantic_core import PydanticCustomError
 
 from gateway import Context, Elicit, InputRequired, PlainContext, tool
-from gateway.authoring.forms.forms import form_of
 from gateway.authoring.forms.misfit_texts import MAX_COMPARED_CHARACTERS, MAX_REASON_CHARACTERS
+from gateway.authoring.forms.reading import form_of
 from gateway.authoring.served import Served
 from gateway.engine.journal import Journal
 from gateway.engine.questions import InvalidAnswer, Question

@@ -30,7 +30,7 @@ from pydantic import (
     create_model,
 )
 
-from gateway.authoring.forms.forms import form_of
+from gateway.authoring.forms.reading import form_of
 from gateway.authoring.forms.schemas import form_content
 from gateway.authoring.types.model_schemas import model_schema
 from gateway.errors import AuthoringError

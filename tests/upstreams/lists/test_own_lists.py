@@ -20,7 +20,7 @@ from gateway.upstreams.config.pins import Pinned, entry_digest
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.ports import UpstreamCaller
 from tests.upstreams.lists.fakes import definition_of, tool, unreachable
-from tests.upstreams.lists.test_part import Making
+from tests.upstreams.lists.test_served_entries import Making
 from tests.upstreams.relay.calling import Call
 
 PAY: Final = tool("pay", annotations={"idempotentHint": False})

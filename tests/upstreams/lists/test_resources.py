@@ -24,7 +24,7 @@ from gateway.upstreams.config.definition import Choice, Scopes
 from tests.protocol.uris.hostile import by_pydantic, by_urllib, hostile_uris
 from tests.upstreams.lists.fakes import FakeUpstream, definition_of
 from tests.upstreams.lists.fakes import Served as ServedUpstream
-from tests.upstreams.lists.test_part import Making
+from tests.upstreams.lists.test_served_entries import Making
 from tests.upstreams.relay.calling import Call
 
 ADMIN = frozenset({"admin"})

@@ -1,4 +1,4 @@
-"""Classifies errors of redis-py: why a command failed, and whether it had any effect."""
+"""Decides which commands of redis-py are repeated: why one failed, and whether it had any effect."""
 
 from __future__ import annotations
 
