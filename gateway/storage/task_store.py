@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from typing_extensions import override
@@ -44,6 +44,10 @@ _REQUEST_DIGITS = 32
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _STATE_AFTER = {UseEnd.NEVER: "", UseEnd.REPEATABLE: "kept", UseEnd.USED: "used"}
+
+
+BRIEFS_AT_ONCE: Final = 8
+"""How many tasks of a page are opened in one turn."""
 
 
 class RedisTaskStore(TaskStore):
@@ -165,21 +169,15 @@ class RedisTaskStore(TaskStore):
     @override
     async def briefs(self, owner: str, task_ids: Sequence[str]) -> list[TaskView]:
         keys = [self._keys.place(owner, task_id).task for task_id in task_ids]
-        now_ms, read = await scripts.briefs(self._client, keys)
-        views = [
-            await self._brief(owner, task_id, now_ms, values) for task_id, values in zip(task_ids, read, strict=True)
-        ]
-        return [view for view in views if view is not None]
-
-    async def _brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
-        """Return a task in brief. A large one has no values, and is read now; see `_view`."""
-        if values:
-            return self._reader.brief(owner, task_id, now_ms, values)
+        views = []
         async with self._large_reads.of(owner):
-            key = self._keys.place(owner, task_id).task
-            values = await self._client.command("HMGET", key, *BRIEF_FIELDS)
-            await self._turns.begin(None, owner)
-            return self._reader.brief(owner, task_id, now_ms, values)
+            now_ms, read = await scripts.briefs(self._client, keys)
+            for number, (task_id, key, values) in enumerate(zip(task_ids, keys, read, strict=True)):
+                fields = values or await self._client.command("HMGET", key, *BRIEF_FIELDS)  # it is large
+                if not values or number % BRIEFS_AT_ONCE == 0:
+                    await self._turns.begin(None, owner)
+                views.append(self._reader.brief(owner, task_id, now_ms, fields))
+        return [view for view in views if view is not None]
 
     @override
     async def of_request(self, owner: str, request: str) -> str | None:
@@ -318,7 +316,7 @@ class RedisTaskStore(TaskStore):
 
 
 class LargeReads:
-    """Lets each owner read one large value at a time, so that many of them do not delay other owners."""
+    """Lets each owner read one large value or page at a time, so that many of them do not delay other owners."""
 
     def __init__(self) -> None:
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
