@@ -39,8 +39,6 @@ WITHOUT_EFFECT: Final[Mapping[tuple[str, str], str]] = {
         "gateway/process/services.py",
         "return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json), int, _nothing)",
     ): "this audit log writes nothing",
-    ("gateway/cli/check.py", "max_ttl_ms=settings.task_max_ttl_seconds * 1000,"): "a check of the store writes nothing",
-    ("gateway/cli/check.py", "max_value_bytes=settings.task_max_result_bytes,"): "the same",
     (
         "gateway/cli/upstream_call.py",
         "return asyncio.run(_Trial(definition, str(settings.upstreams), say, read).run(tool, given))",

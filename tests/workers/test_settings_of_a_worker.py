@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from gateway.engine.policy import LegPolicy
 from gateway.process.exit import Ending
 from gateway.settings.model import Settings
 from gateway_workers import __main__ as command
@@ -89,17 +90,23 @@ async def work(*, reload: bool = False, **environ: str) -> None:
     assert await process._work(made, telemetry, Ending(), counts_tasks=False, reload=reload)
 
 
-@pytest.mark.setting("worker_concurrency", "task_lease_seconds", "drain_seconds", "show_errors", "strict_asks")
+@pytest.mark.setting("worker_concurrency", "task_lease_seconds", "drain_seconds")
 async def test_a_worker_runs_as_it_is_set(noted: Noted) -> None:
     await work(
         GATEWAY_WORKER_CONCURRENCY="7",
         GATEWAY_TASK_LEASE_SECONDS="8",
         GATEWAY_DRAIN_SECONDS="9",
-        GATEWAY_SHOW_ERRORS="on",
-        GATEWAY_STRICT_ASKS="on",
     )
     assert (noted.concurrency, noted.lease_seconds, noted.drains) == (7, 8, [9, 9])
-    assert (noted.work.policy.strict_asks, noted.work.policy.shows_errors) == (True, True)
+
+
+async def test_legs_of_a_worker_keep_to_the_policy_of_its_operator(
+    noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that sets one part of it for itself is noticed, whatever the part."""
+    monkeypatch.setattr(LegPolicy, "of", lambda _settings: POLICY)
+    await work()
+    assert noted.work.policy is POLICY
 
 
 @pytest.mark.setting("drain_seconds")
