@@ -331,7 +331,7 @@ def test_the_other_autoscaler_scales_by_a_metric_that_replicas_serve(texts: dict
     waits, cpu = metrics_of(QUEUE_WAIT)
     assert cpu["resource"]["name"] == "cpu"
     assert waits["pods"]["metric"]["name"] == "gateway_queue_wait_p90_seconds"
-    telemetry = (KUBERNETES.parent.parent / "gateway" / "observability" / "metrics.py").read_text()
+    telemetry = (KUBERNETES.parent.parent / "gateway" / "admission" / "load_metrics.py").read_text()
     assert waits["pods"]["metric"]["name"] in telemetry
     text = (KUBERNETES / OVERLAY / "autoscaling-queue-wait.yaml").read_text()
     assert set(re.findall(r"gateway_\w+", text)) == {waits["pods"]["metric"]["name"]}

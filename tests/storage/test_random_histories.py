@@ -196,7 +196,7 @@ class History:
             return
         assert view is not None
         assert [replace(brief, now_ms=view.now_ms) for brief in page.views] == [
-            replace(view, questions={}, result=None if view.result is None else {})
+            replace(view, questions={}, capabilities={}, result=None if view.result is None else {})
         ]
         assert (view.phase, view.generation) == (self.model.phase, self.model.generation)
         assert set(view.questions) == (self.model.open if view.phase is Phase.WAITING else set())
