@@ -38,7 +38,7 @@ _ITEMS: Final = {"tools/call": "content", "prompts/get": "messages", "resources/
 """The member of the result of each method that is a list of objects."""
 
 PORTION_ITEMS: Final = 2000
-"""How many objects are rewritten before other work gets its turn."""
+"""How many objects are rewritten before other work gets its turn. An icon counts as one, and each of its sizes."""
 
 _NAMES_OF_AN_ITEM: Final = 8
 """How many names in `_meta` take as long as an object."""
@@ -126,6 +126,7 @@ class Rewriting:
         if "icons" in cleaned:
             icons = cleaned["icons"]
             cleaned["icons"] = clean_icons(icons if isinstance(icons, list) else ())
+            self._in_portion += sum(1 + len(icon.get("sizes", ())) for icon in cleaned["icons"])
         return cleaned
 
     def _rewrite_uri(self, value: dict[str, Any]) -> None:

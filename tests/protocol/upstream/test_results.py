@@ -149,6 +149,12 @@ def test_other_work_may_be_done_between_objects_with_much_meta() -> None:
     assert len(list(Rewriting("tools/call", "docs", {"content": blocks}).portions())) >= 10
 
 
+def test_other_work_may_be_done_between_objects_with_many_icons() -> None:
+    icon = {"src": "https://example.com/a.png", "sizes": ["48x48"] * MAX_SIZES}
+    blocks = [{"type": "text", "text": "a", "icons": [icon] * MAX_ICONS}] * (PORTION_ITEMS // 20)
+    assert len(list(Rewriting("tools/call", "docs", {"content": blocks}).portions())) >= 10
+
+
 def test_a_short_result_is_rewritten_in_one_portion() -> None:
     assert not list(Rewriting("tools/call", "docs", {"content": LINKS[: PORTION_ITEMS // 2]}).portions())
 
