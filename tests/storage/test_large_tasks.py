@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.storage import RedisTaskStore
+from gateway.storage import RedisTaskStore, scripts
 from gateway.storage.task_scripts import QUICK_BYTES
+from gateway.storage.task_store import BRIEFS_AT_ONCE
 from tests.storage.deployments import BOB, Deployment
 
 SMALL: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -50,11 +51,11 @@ async def test_a_small_task_is_read_with_one_script_and_a_large_one_with_two(
     store = here.store()
     await store.owner(None)
     reads = Reads(store, monkeypatch)
-    for task_id, result, scripts in ((small, SMALL, 1), (large, LARGE, 3)):
+    for task_id, result, count in ((small, SMALL, 1), (large, LARGE, 3)):
         view = await store.get(here.owner(), task_id)
         assert view is not None
         assert view.result == result
-        assert reads.scripts == scripts
+        assert reads.scripts == count
 
 
 async def test_an_owner_reads_one_large_task_at_a_time_beside_small_ones_and_those_of_others(
@@ -94,3 +95,43 @@ async def test_lists_have_no_capabilities_and_read_large_ones_one_at_a_time(
     briefs = await store.briefs(here.owner(), [*ids, "unknown"])
     assert [(view.task_id, view.capabilities) for view in briefs] == [(task_id, {}) for task_id in ids]
     assert [words[0] for words in commands if words[0] == "HMGET"] == ["HMGET"] * 2
+
+
+async def test_a_look_at_a_large_task_does_not_read_its_result(here: Deployment) -> None:
+    task_id = await done(here, LARGE)
+    store = here.store()
+    await store.owner(None)
+    await store._client.command("CONFIG", "RESETSTAT")
+    assert await store.get(here.owner(), task_id) is not None
+    stats = await store._client.command("INFO", "commandstats")
+    assert stats["cmdstat_hmget"]["calls"] == 1
+
+
+async def test_the_tasks_of_a_page_are_opened_in_turns_one_page_of_an_owner_at_a_time(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = here.store()
+    for _ in range(2 * BRIEFS_AT_ONCE + 1):
+        await store.create(here.new(), 100)
+    turns: list[str] = []
+    pages, most = 0, 0
+    briefs = scripts.briefs
+
+    async def begin(_group: object, owner: str) -> None:
+        turns.append(owner)
+
+    async def counted(*given: Any) -> Any:
+        nonlocal pages, most
+        pages += 1
+        most = max(most, pages)
+        try:
+            return await briefs(*given)
+        finally:
+            pages -= 1
+
+    monkeypatch.setattr(store._turns, "begin", begin)
+    monkeypatch.setattr(scripts, "briefs", counted)
+    read = await asyncio.gather(*(store.page(here.owner(), None, 100) for _ in range(4)))
+    assert [len(page.views) for page in read] == [2 * BRIEFS_AT_ONCE + 1] * 4
+    assert turns == [here.owner()] * 3 * 4
+    assert most == 1

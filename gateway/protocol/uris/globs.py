@@ -51,13 +51,13 @@ def problem_of_glob(glob: str) -> str | None:
     """Return why a glob that forbids or protects would miss URIs, and what to write instead; None if it does not."""
     if _ADDRESS.search(glob):
         return "has an address in brackets, which are a set of characters in a glob; write [[] for the first bracket"
-    wildcard = _WILDCARD.search(glob)
-    head = glob if wildcard is None else glob[: wildcard.start()]
-    whole = head if wildcard is None else head + _WORD
+    head, *rest = _WILDCARD.split(glob, maxsplit=1)
+    word = _WORD if rest else ""  # stands for the first wildcard
+    whole = head + word
     form = canonical_listed(whole)
-    if ":" not in head or (form is not None and (wildcard is None or _WORD in form)):
+    if ":" not in head or (form is not None and word in form):
         return None
-    if wildcard is not None and _BEHIND_PORT.search(head):
+    if rest and _BEHIND_PORT.search(head):
         return f"has a wildcard right behind its port; write {head.rstrip(':')}/*, with a slash before the wildcard"
     problem = problem_of(whole) or "ends with a blank"
     return f"{problem}; write the text before the first wildcard in canonical form, such as file:///secret/*"
