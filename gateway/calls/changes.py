@@ -97,7 +97,7 @@ class ChangeHub:
 
     def _note(self, topic: str) -> None:
         self._changed[topic] = None
-        if self._pause is None:
+        if self._pause is None or self._closed:
             self._deliver()
 
     def _deliver(self) -> None:

@@ -19,6 +19,9 @@ from gateway.engine.values import Json
 FLOW_ID_BYTES: Final = 16
 SEED_BYTES: Final = 16
 
+ROUND_END: Final = ":"
+"""Ends the number of a round in the keys of a relay."""
+
 
 class MalformedJournal(Exception):
     """An authentic map is not a journal that this release can read."""
@@ -229,6 +232,12 @@ def _by_key(rest: Any) -> dict[str, Any]:
     for key in rest:
         _typed(key, str)
     return by_key
+
+
+def journal_key(journal: Journal, key: str) -> str:
+    """Return the key under which a journal records the answer to a forwarded question of its newest round."""
+    slot = journal.slot
+    return f"{0 if slot is None else slot['round']}{ROUND_END}{key}"
 
 
 def _typed(value: Any, kind: type[Any]) -> Any:

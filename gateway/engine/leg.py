@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 import msgspec
 
 from gateway.engine.host import Host, Keeper, Notices
-from gateway.engine.journal import Checkpoint, Journal
+from gateway.engine.journal import Checkpoint, Journal, journal_key
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.policy import LegPolicy
@@ -175,8 +175,8 @@ class Leg:
         self._emits = 0
         self._emitting = False
         self._misfits: dict[str, InvalidAnswer] = {}
-        # The journal of a relay has other keys, which only `RelayLeg` knows.
-        self._fresh = self.record_expected(fresh) if journal.slot is None else dict(fresh)
+        # Now and not when the function runs: a task may run it, with the journal alone.
+        self._fresh = self._record_expected(fresh, "" if journal.slot is None else journal_key(journal, ""))
         journal.legs += 1
 
     def unexpected(self) -> Mapping[str, Answer]:
@@ -184,7 +184,7 @@ class Leg:
         fresh, self._fresh = self._fresh, {}
         return fresh
 
-    def record_expected(self, fresh: Mapping[str, Answer], prefix: str = "") -> dict[str, Answer]:
+    def _record_expected(self, fresh: Mapping[str, Answer], prefix: str) -> dict[str, Answer]:
         """Record the answers to questions that the journal asked; return the others (replay rule 2).
 
         `prefix` begins the keys under which the journal records them.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from gateway.engine.journal import Journal
+from gateway.engine.journal import ROUND_END, journal_key
 from gateway.engine.keys import check_key
 from gateway.engine.leg import MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Away, Leg
 from gateway.engine.outcomes import Shed
@@ -18,14 +18,6 @@ from gateway.engine.questions import Answer, Question
 
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 """RFC 5424 section 6.2.1."""
-
-_ROUND_END: Final = ":"
-
-
-def journal_key(journal: Journal, key: str) -> str:
-    """Return the key under which a journal records the answer to a forwarded question of its newest round."""
-    slot = journal.slot
-    return f"{0 if slot is None else slot['round']}{_ROUND_END}{key}"
 
 
 class RelayLeg:
@@ -41,9 +33,8 @@ class RelayLeg:
         self.journal: Final = leg.journal
         self._leg = leg
         leg.away = self.away = Away()
-        fresh = leg.unexpected()
-        self.early: Final = fresh if leg.journal.slot is None else {}
-        leg.record_expected(fresh, journal_key(self.journal, ""))
+        unexpected = leg.unexpected()
+        self.early: Final = unexpected if leg.journal.slot is None else {}
 
     @property
     def slot(self) -> dict[str, Any] | None:
@@ -73,7 +64,7 @@ class RelayLeg:
 
     def forget_round(self, number: int) -> None:
         """Drop what a round asked and what was answered. Call it once the round's answers have been used."""
-        start = f"{number}{_ROUND_END}"
+        start = f"{number}{ROUND_END}"
         for by_key in (self.journal.pending, self.journal.answers, self.journal.refused):
             for key in [key for key in by_key if key.startswith(start)]:
                 del by_key[key]

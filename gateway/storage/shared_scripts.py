@@ -174,6 +174,8 @@ for _, group in ipairs(groups) do
     + """' then last = about['last-delivered-id'] end
 end
 if not last then return 0 end
+local first = redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', 1)[1]
+if first and not named[owner_of(first)] then return 1 end
 local entries, limit = redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', ARGV[2]), tonumber(ARGV[2])
 local before, found = #entries, 0
 for i, entry in ipairs(entries) do

@@ -319,14 +319,32 @@ class LargeReads:
     """Lets each owner read one large value or page at a time, so that many of them do not delay other owners."""
 
     def __init__(self) -> None:
-        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._of_owner: WeakValueDictionary[str, _Reads] = WeakValueDictionary()
 
     @asynccontextmanager
     async def of(self, owner: str) -> AsyncIterator[None]:
-        """Wait until the owner reads nothing large, and read."""
-        reading = self._reading.setdefault(owner, asyncio.Lock())
-        async with reading:
-            yield
+        """Wait until the owner reads nothing large, and read.
+
+        If the store fails meanwhile, this raises `TaskStoreDown`: else it would fail for each waiter in turn.
+        """
+        reads = self._of_owner.setdefault(owner, _Reads())
+        failed = reads.failed
+        async with reads.lock:
+            if reads.failed != failed:
+                raise TaskStoreDown
+            try:
+                yield
+            except TaskStoreDown:
+                reads.failed += 1
+                raise
+
+
+class _Reads:
+    """The reads of one owner: one at a time, and how many have failed."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.failed = 0
 
 
 async def segment_entries(client: RedisClient, place: TaskPlace, after: int) -> list[Any]:

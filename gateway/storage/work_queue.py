@@ -117,11 +117,10 @@ class RedisWorkQueue(WorkQueue):
         return [claim for claim in claims if claim is not None]
 
     @override
-    async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
+    async def make_way(self, partition: int, owners: Sequence[str], *, further: bool = True) -> bool:
         queue, prefix = self._keys.queue(partition), self._keys.task_prefix(partition)
-        return await scripts.make_way(
-            self._client, queue, prefix, seen=SEEN_ENTRIES, moved=MOVED_ENTRIES, owners=owners
-        )
+        moved = MOVED_ENTRIES if further else 0
+        return await scripts.make_way(self._client, queue, prefix, seen=SEEN_ENTRIES, moved=moved, owners=owners)
 
     @override
     async def heartbeat(self, claim: Claim) -> Heartbeat:

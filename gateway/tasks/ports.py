@@ -384,11 +384,11 @@ class WorkQueue(Protocol):
         """
         ...
 
-    async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
+    async def make_way(self, partition: int, owners: Sequence[str], *, further: bool = True) -> bool:
         """Move the tasks of these owners from the head of the queue behind the first task of another owner.
 
         Return whether the next task now belongs to another owner. If there is none within reach, the next call looks
-        further.
+        `further`: the tasks that were looked at change their order.
         """
         ...
 

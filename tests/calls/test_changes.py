@@ -138,6 +138,18 @@ async def test_closing_ends_everybody_after_what_is_pending_and_those_that_come_
     assert not await hub.subscribe(["tools"]).changed()
 
 
+async def test_changes_that_were_announced_just_before_the_end_are_pending_then(hub: ChangeHub) -> None:
+    subscription = hub.subscribe(["a", "b", "c"])
+    hub.announce("a")
+    await settle()
+    hub.announce("b")
+    await settle()
+    hub.announce("c")
+    hub.close()
+    await settle()
+    assert await hear(subscription) == ["a", "b", "c"]
+
+
 async def test_an_ended_subscription_gets_nothing_more_and_is_forgotten(hub: ChangeHub) -> None:
     subscription, other = hub.subscribe(["tools"]), hub.subscribe(["tools"])
     hub.unsubscribe(subscription)

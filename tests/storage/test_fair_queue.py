@@ -100,6 +100,21 @@ async def test_a_task_far_behind_in_the_queue_moves_closer_each_time(
     assert {claim.task_id for claim in claims} == {new.task_id for new in (*mine, theirs)}
 
 
+async def test_a_look_that_finds_nobody_else_leaves_the_order_if_it_does_not_look_further(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_queue, "SEEN_ENTRIES", 4)
+    monkeypatch.setattr(work_queue, "MOVED_ENTRIES", 2)
+    store, queue = here.store(), here.queue()
+    mine = [here.new() for _ in range(9)]
+    for new in mine:
+        await store.create(new, 100)
+    partition = here.keys.partition_of(mine[0].owner)
+    assert not await queue.make_way(partition, [mine[0].owner], further=False)
+    claims = await queue.claim(partition, 100, 0)
+    assert [claim.task_id for claim in claims] == [new.task_id for new in mine]
+
+
 async def test_tasks_that_have_begun_stay_where_they_are(here: Deployment) -> None:
     store, queue, other = here.store(), here.queue(), neighbour(here)
     mine, theirs = here.new(), here.new(other)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import TaskStoreDown
 from gateway.storage import RedisTaskStore, scripts
 from gateway.storage.task_scripts import QUICK_BYTES
 from gateway.storage.task_store import BRIEFS_AT_ONCE
@@ -135,3 +136,24 @@ async def test_the_tasks_of_a_page_are_opened_in_turns_one_page_of_an_owner_at_a
     assert [len(page.views) for page in read] == [2 * BRIEFS_AT_ONCE + 1] * 4
     assert turns == [here.owner()] * 3 * 4
     assert most == 1
+
+
+async def test_while_the_store_is_away_nobody_waits_for_one_failure_after_the_other(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = here.store()
+    task_id = (await store.create(here.new(), 10)).task_id
+    asked = 0
+
+    async def hang(*_: object) -> Any:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.1)
+        raise TaskStoreDown
+
+    monkeypatch.setattr(scripts, "briefs", hang)
+    read = await asyncio.gather(*(store.briefs(here.owner(), [task_id]) for _ in range(6)), return_exceptions=True)
+    assert [type(each) for each in read] == [TaskStoreDown] * 6
+    assert asked == 1
+    monkeypatch.undo()
+    assert len(await store.briefs(here.owner(), [task_id])) == 1

@@ -38,6 +38,9 @@ CONTENDED_WAIT_MS: Final = 25
 BATCH: Final = 16
 """The largest number of tasks that one request claims."""
 
+PASS_SECONDS: Final = 1.0
+"""How often a worker with free places looks for tasks of others behind those of owners with many places."""
+
 LOOK_SECONDS: Final = 0.25
 """How often to search a partition for tasks of other owners while those at its head belong to owners with a full
 share."""
@@ -230,14 +233,14 @@ class Worker:
         Where tasks are short, some places are always free, and nobody has a full share for long.
         """
         owners, now = self._shares.with_many(), asyncio.get_running_loop().time()
-        if owners and now >= self._looked.get(partition, 0.0) + LOOK_SECONDS:
+        if owners and now >= self._looked.get(partition, 0.0) + PASS_SECONDS:
             self._looked[partition] = now
-            await self._others_come(partition, owners)
+            await self._others_come(partition, owners, further=False)
 
-    async def _others_come(self, partition: int, owners: Sequence[str]) -> bool:
+    async def _others_come(self, partition: int, owners: Sequence[str], *, further: bool = True) -> bool:
         """Put tasks of owners with a full share behind those of others, and return whether there are any others."""
         try:
-            return await self._queue.make_way(partition, owners)
+            return await self._queue.make_way(partition, owners, further=further)
         except TaskStoreDown:
             return False
 

@@ -14,11 +14,10 @@ from prometheus_client import CollectorRegistry
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
-from gateway.engine.journal import Journal
+from gateway.engine.journal import Journal, journal_key
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Failed, NeedsInput, Outcome
 from gateway.engine.questions import Answer, Question
-from gateway.engine.relaying import journal_key
 from gateway.http_client.client import HttpClient
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester

@@ -78,6 +78,16 @@ async def test_large_arguments_that_were_put_aside_are_decoded_again_in_turns(
     assert counts[1] == counts[0] + 1
 
 
+async def test_answers_that_come_with_a_call_that_becomes_a_task_are_in_the_task(world: World) -> None:
+    script = {"rounds": [{"k": FORM_QUESTION}]}
+    asked = await world.call("bugs__job", script, can=ALL)
+    state = asked.result["requestState"]
+    again = await world.call("bugs__job", script, can=WITH_TASKS, inputResponses={"k": ADA}, requestState=state)
+    assert again.result["resultType"] == "task"
+    await work_once(world)
+    assert (await world.get(again.result["taskId"]))["status"] == "completed"
+
+
 async def test_questions_of_several_rounds_go_out_and_answers_come_back_as_they_were(world: World) -> None:
     several = {"form": FORM_QUESTION, "url": URL_QUESTION, "model": SAMPLING_QUESTION, "roots": ROOTS_QUESTION}
     answers = {"form": ADA, "url": {"action": "decline"}, "model": {"role": "x", "y": 1}, "roots": {"roots": "none"}}
