@@ -127,7 +127,10 @@ def _placed(scheme: str, text: str, *, is_glob: bool = False) -> Iterator[str]:
     A part that a glob leaves open is not dropped: the glob would be about everything.
     """
     authority, path = _split(text)
-    host = _PORT.sub("", authority.rpartition("@")[2]).rstrip(".")
+    host = _host_of(authority)
+    if not authority and not is_glob:  # a server may take the first segment for the host
+        head, slash, rest = path.lstrip("/").partition("/")
+        yield f"{scheme}:{_resolved(f'{_host_of(head)}{slash}{rest}')}"
     if is_glob and _ONLY_WILDCARDS.fullmatch(host):
         host = authority
     for place in dict.fromkeys((authority, host)):
@@ -136,6 +139,11 @@ def _placed(scheme: str, text: str, *, is_glob: bool = False) -> Iterator[str]:
             yield f"{scheme}:{_resolved(f'{place}{path}')}"
     if scheme == "file" and not (is_glob and _ONLY_WILDCARDS.fullmatch(path)):
         yield f"{scheme}:{_resolved(path)}"
+
+
+def _host_of(authority: str) -> str:
+    """Return the host of an authority, without its user and port."""
+    return _PORT.sub("", authority.rpartition("@")[2]).rstrip(".")
 
 
 def _led_to(scheme: str, text: str) -> Iterator[str]:

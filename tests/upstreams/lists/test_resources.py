@@ -181,6 +181,8 @@ def opened_by_careless(uri: str) -> set[str]:
 @example("notes://Private/*", ["a", "..%2Fprivate%2Fpayroll"], "://")
 @example("postgres://u@host:5432/secret/*", ["u@host:5432", "", "secret", "schema"], "://")
 @example("notes://my%20docs/secret/*", ["my%20docs", "", "secret", "x"], "://")
+@example("postgres://u@host:5432/secret/*", ["host:5432", "secret"], ":")
+@example("postgres://u@host:5432/secret/*", ["", "host:5432", "secret", "x"], "://")
 async def test_what_a_careless_server_opens_needs_the_scope_of_what_it_is(
     glob: str, segments: list[str], start: str
 ) -> None:
