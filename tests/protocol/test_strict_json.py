@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from gateway.protocol.strict_json import (
     decode,
     encode,
 )
+from tests.cpu_time import least_seconds
 
 
 class _RefusedError(Exception):
@@ -282,17 +281,7 @@ def test_a_number_out_of_range_is_refused_among_many_exponents(more: bytes) -> N
 @pytest.mark.parametrize("number", [b"1e300", b"4.9e-324", b"1.7976931348623157e308"])
 def test_no_number_takes_long_to_read(number: bytes) -> None:
     body = b"[" + b",".join([number] * 10_000) + b"]"
-    assert seconds(decode, body) < 6 * seconds(json.loads, body)
-
-
-def seconds(read: Callable[[bytes], Any], body: bytes) -> float:
-    """Return the CPU time that it takes to read a body, disturbed as little as possible."""
-    taken = []
-    for _ in range(5):
-        begin = time.process_time()
-        read(body)
-        taken.append(time.process_time() - begin)
-    return min(taken)
+    assert least_seconds(decode, body) < 6 * least_seconds(json.loads, body)
 
 
 def count_slowly(value: Any) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import time
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 
 from gateway.protocol import strict_json
 from gateway.protocol.strict_json import DECODED_TIMES, decode, encode, weight
+from tests.cpu_time import least_seconds
 from tests.security.hostile_bodies import DEAR, KINDS, LONG_TEXTS, Kind, nested
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("only_new_objects")]
@@ -52,16 +51,6 @@ def takes_at_most(body: bytes, size: int) -> bool:
     least of a few is the nearest to the truth.
     """
     return any(decoded_bytes(body) <= size for _ in range(4))
-
-
-def shortest(work: Callable[[bytes], object], body: bytes) -> float:
-    """Return the least CPU time of five runs, in seconds."""
-    times = []
-    for _ in range(5):
-        begun = time.process_time()
-        work(body)
-        times.append(time.process_time() - begun)
-    return min(times)
 
 
 @pytest.mark.parametrize("size", [4 * KIB, 60 * KIB, 150 * KIB, 300 * KIB, KIB * KIB])
@@ -114,7 +103,7 @@ def test_to_weigh_json_takes_a_small_part_of_the_time_that_the_dearest_takes_to_
     body = LONG_TEXTS[name](KIB * KIB).encode()
     dearest = LONG_TEXTS["objects of many texts, and a text of commas"](KIB * KIB).encode()
 
-    assert 3 * shortest(weight, body) < shortest(decode, dearest)
+    assert 3 * least_seconds(weight, body) < least_seconds(decode, dearest)
 
 
 def test_an_emoji_makes_a_text_wide_and_its_weight_allows_for_that() -> None:

@@ -98,6 +98,14 @@ async def test_lists_have_no_capabilities_and_read_large_ones_one_at_a_time(
     assert [words[0] for words in commands if words[0] == "HMGET"] == ["HMGET"] * 2
 
 
+async def test_lists_have_no_data_of_errors(here: Deployment) -> None:
+    store, error = here.store(), {"code": -32000, "message": "No", "data": {"x": "y" * 2 * QUICK_BYTES}}
+    task_id = (await store.create(here.new(), 10)).task_id
+    await here.queue().finish(await here.claim_one(here.queue()), error=error)
+    (brief,) = await store.briefs(here.owner(), [task_id])
+    assert brief.error == {"code": -32000, "message": "No"}
+
+
 async def test_a_look_at_a_large_task_does_not_read_its_result(here: Deployment) -> None:
     task_id = await done(here, LARGE)
     store = here.store()

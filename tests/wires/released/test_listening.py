@@ -14,6 +14,7 @@ import pytest
 from gateway.errors import MissingCapability, TaskStoreDown
 from gateway.protocol.headers import Headers
 from gateway.protocol.requests import McpRequest
+from gateway.runtime.turns import Turns
 from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming
 from gateway.wires.replies import Listening
@@ -157,6 +158,25 @@ async def test_changes_of_lists_come_on_the_same_stream(world: World) -> None:
         for app in world.apps:
             app._services.changes.announce("tools")
         assert (await stream.next())["method"] == "notifications/tools/list_changed"
+
+
+async def test_each_stream_waits_for_a_turn_before_it_sends_changes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[Any] = []
+    begin = Turns.begin
+
+    async def noted(self: Turns, group: Any, principal: Any) -> None:
+        turns.append(principal)
+        await begin(self, group, principal)
+
+    monkeypatch.setattr(Turns, "begin", noted)
+    async with listening(world, toolsListChanged=True) as stream:
+        await acknowledged(stream)
+        for app in world.apps:
+            app._services.changes.announce_here("tools")
+        assert (await stream.next())["method"] == "notifications/tools/list_changed"
+    assert turns == [caller("ada").principal]
 
 
 async def test_a_replica_that_drains_ends_the_stream_with_a_result(world: World) -> None:

@@ -1,0 +1,16 @@
+"""CPU times of this process, for ratios within one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def least_seconds(work: Callable[[bytes], object], body: bytes) -> float:
+    """Return the CPU time that work on a body takes, disturbed as little as possible: the least of five runs."""
+    taken = []
+    for _ in range(5):
+        began = time.process_time()
+        work(body)
+        taken.append(time.process_time() - began)
+    return min(taken)
