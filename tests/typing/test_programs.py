@@ -29,9 +29,10 @@ DEFINED: Final = re.compile(r"^(?:(?:async )?def |class |(?=\w+(?:: | = )))(\w+)
 pytestmark = pytest.mark.timeout(600)  # mypy without its cache, next to other tests
 
 
-def mypy(files: Sequence[Path], _scratch: Path) -> Found:
+def mypy(files: Sequence[Path], scratch: Path) -> Found:
     options = ["--config-file=", "--strict", "--python-version=3.11", "--output=json", "--no-error-summary"]
-    command = [sys.executable, "-m", "mypy", *options, f"--cache-dir={TOP}/.mypy_cache/programs", *map(str, files)]
+    cache = TOP / ".mypy_cache" / scratch.name  # one for each test: two runs at once must not write the same files
+    command = [sys.executable, "-m", "mypy", *options, f"--cache-dir={cache}", *map(str, files)]
     done = subprocess.run(command, env={"MYPYPATH": str(TOP)}, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return collected(
