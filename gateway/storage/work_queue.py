@@ -16,6 +16,7 @@ from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
+from gateway.storage.lost_tasks import LOOKS_PER_LEASE, LostTasks
 from gateway.storage.owners import Owners
 from gateway.storage.plain_fields import encode_progress
 from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber
@@ -40,10 +41,6 @@ log = logging.getLogger("gateway.storage")
 
 DEFAULT_LEASE_MS = 30_000
 MAX_WAIT_MS = 1000
-_LOOKS_PER_LEASE = 6
-"""How often per lease each partition is searched for lost tasks."""
-_START = b"0-0"
-_FORGET_CONSUMER_MS = 3_600_000
 SEEN_ENTRIES = 2048
 """How far into a queue `make_way` looks for tasks of other owners."""
 MOVED_ENTRIES = 256
@@ -77,8 +74,7 @@ class RedisWorkQueue(WorkQueue):
         self._owners = Owners(client, self._keys, holder, random_bytes)
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
         self._notices = Subscriber(client)
-        self._next_look = [0.0] * partitions
-        self._looked_until = [_START] * partitions
+        self._lost = LostTasks(client, self._keys, worker_id, lease_ms)
 
     @property
     @override
@@ -99,11 +95,11 @@ class RedisWorkQueue(WorkQueue):
     ) -> list[Claim]:
         await self._deployment.ensure()
         try:
-            entries = lost = await self._lost_entries(partition, count)
+            entries = lost = await self._lost.take_over(partition, count)
             if lost:
                 may_begin = None
             else:
-                wait_ms = min(wait_ms, MAX_WAIT_MS, self._lease_ms // _LOOKS_PER_LEASE)
+                wait_ms = min(wait_ms, MAX_WAIT_MS, self._lease_ms // LOOKS_PER_LEASE)
                 queue = self._keys.queue(partition)
                 entries = await self._client.read_group(self._worker_id, GROUP, queue, count, wait_ms)
         except GroupMissing:
@@ -195,38 +191,12 @@ class RedisWorkQueue(WorkQueue):
     @override
     async def leave(self) -> None:
         for partition in range(self.partitions):
-            await self._forget_consumers(partition, leaving=self._worker_id)
+            await self._lost.forget_workers(partition, leaving=self._worker_id)
 
     async def aclose(self) -> None:
         """See `gateway.tasks.ports.WorkQueue.aclose`. Closes the client too."""
         await self._notices.aclose()
         await self._client.aclose()
-
-    async def _lost_entries(self, partition: int, count: int) -> list[Any]:
-        """Take over entries whose lease has ended. A look goes through all entries once, in several calls if necessary.
-
-        So tasks that this worker cannot read are tried once in each look, and hide no others.
-        """
-        now = asyncio.get_running_loop().time()
-        if now < self._next_look[partition]:
-            return []
-        queue = self._keys.queue(partition)
-        while True:
-            cursor = self._looked_until[partition]
-            reply = await self._client.command(
-                "XAUTOCLAIM", queue, GROUP, self._worker_id, self._lease_ms, cursor, "COUNT", count
-            )
-            self._looked_until[partition] = reply[0]
-            # Redis 6.2 returns nil for entries that no longer exist.
-            entries = [entry for entry in reply[1] if entry and entry[0]]
-            if reply[0] == _START:
-                self._next_look[partition] = now + self._lease_ms / 1000 / _LOOKS_PER_LEASE
-                await self._forget_consumers(partition)
-            if entries or reply[0] == _START:
-                return entries
-
-    async def _forget_consumers(self, partition: int, leaving: str = "") -> None:
-        await scripts.forget_consumers(self._client, self._keys.queue(partition), _FORGET_CONSUMER_MS, leaving)
 
     async def _claim(
         self,

@@ -18,7 +18,7 @@ from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import WorkerTelemetry
 from gateway_workers.worker import Work, Worker
 from tests.calls.policies import POLICY
-from tests.workers.test_keeper import make_claim
+from tests.workers.test_task_writer import make_claim
 from tests.workers.tools import Name
 
 

@@ -23,11 +23,11 @@ from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
 from gateway_workers.heartbeats import Heart
-from gateway_workers.keeper import TaskKeeper
 from gateway_workers.metrics import LegEnd, WorkerTelemetry
 from gateway_workers.retry import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast
 from gateway_workers.shares import Pick, Shares
 from gateway_workers.slots import Slots
+from gateway_workers.task_writer import TaskWriter
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class _Running:
     """
 
     claim: Claim
-    keeper: TaskKeeper
+    keeper: TaskWriter
     runner: asyncio.Task[None]
     stopped: LegEnd | None = None
     outcome: TaskOutcome | _Untouched | None = _Untouched()
@@ -260,7 +260,7 @@ class Worker:
                 await asyncio.sleep(LONGEST_PAUSE_SECONDS)
 
     def _start(self, claim: Claim) -> None:
-        keeper = TaskKeeper(self._queue, claim, self._leaving.is_set, partial(self._lost_while_running, claim))
+        keeper = TaskWriter(self._queue, claim, self._leaving.is_set, partial(self._lost_while_running, claim))
         runner = asyncio.create_task(self._run(claim), name=f"task {claim.task_id}")
         running = _Running(claim, keeper, runner)
         self._running[claim] = self._by_task[claim.owner, claim.task_id] = running

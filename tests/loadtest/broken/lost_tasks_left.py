@@ -6,14 +6,14 @@ import sys
 from typing import Any
 
 from gateway.cli import main as cli
-from gateway.storage.work_queue import RedisWorkQueue
+from gateway.storage.lost_tasks import LostTasks
 
 
-async def find_none(_queue: RedisWorkQueue, _partition: int, _count: int) -> list[Any]:
+async def find_none(_lost: LostTasks, _partition: int, _count: int) -> list[Any]:
     return []
 
 
-RedisWorkQueue._lost_entries = find_none  # type: ignore[assignment]
+LostTasks.take_over = find_none  # type: ignore[assignment]
 
 if __name__ == "__main__":
     sys.exit(cli.main())

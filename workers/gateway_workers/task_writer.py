@@ -21,7 +21,7 @@ PROGRESS_SECONDS: Final = 0.25
 """The shortest time between two writes of progress."""
 
 
-class TaskKeeper:
+class TaskWriter:
     """Stores what one leg of a task learns; satisfies `gateway.engine.host.Keeper` and `Notices`.
 
     Writes wait for a store that is not available. They raise if the lease is lost, or if the store will never accept

@@ -13,7 +13,7 @@ from gateway.errors import LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.tasks.model import Progress
 from gateway.tasks.ports import Claim, Kept
 from gateway_workers import retry
-from gateway_workers.keeper import TaskKeeper
+from gateway_workers.task_writer import TaskWriter
 from tests.waiting import until
 
 
@@ -69,7 +69,7 @@ class Case:
         self.claim = make_claim()
         self.leaving = False
         self.lost: list[LeaseLost] = []
-        self.keeper = TaskKeeper(self.queue, self.claim, lambda: self.leaving, self.lost.append)  # type: ignore[arg-type]
+        self.keeper = TaskWriter(self.queue, self.claim, lambda: self.leaving, self.lost.append)  # type: ignore[arg-type]
 
     async def settle(self) -> None:
         """Let everything that is due be written."""
