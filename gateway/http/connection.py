@@ -10,8 +10,6 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import Any, Final
 
 import httptools
@@ -24,6 +22,7 @@ from gateway.http.cycle import STATUS_LINES, Cycle, Flow
 from gateway.http.limits import Limits
 from gateway.http.presence import Presence
 from gateway.http.shortcut import SHORTCUT
+from gateway.http.slow_clients import Due, Patience, WaitingBytes
 
 log = logging.getLogger(__name__)
 
@@ -40,51 +39,10 @@ BYTES_OF_PART: Final = 128
 _HEADER_BYTES: Final = 256
 """How much memory a header takes at most besides its text."""
 
-SWEEP_SECONDS: Final = 1.0
-"""How often all connections are checked. A time limit may be exceeded by this much."""
-
-LONGEST_STEP_SECONDS: Final = 2 * SWEEP_SECONDS
-"""The most time that counts between two checks: if the event loop was blocked, it is not the clients' fault."""
-
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
 _FIELD_OVERHEAD_BYTES: Final = len(": \r\n")
 _REQUEST_LINE_OVERHEAD_BYTES: Final = len("  HTTP/1.1\r\n") + len("\r\n")
-
-
-class _Due(Enum):
-    """The data that the client must send next: a body, the rest of a head, or another request if it has one."""
-
-    BODY = "body"
-    HEAD = "head"
-    REQUEST = "request"
-
-
-class WaitingBytes:
-    """Limits the bytes that wait for slow clients, on all connections together.
-
-    Above the limit, the connections that have waited longest are cut off first, with `cut_off`. The newest one stays,
-    so that a response larger than the limit can still be sent.
-    """
-
-    def __init__(self, max_bytes: int, cut_off: Callable[[Connection], None]) -> None:
-        self._max_bytes = max_bytes
-        self._cut_off = cut_off
-        self._waiting: dict[Connection, int] = {}  # the longest wait first
-        self._total_bytes = 0
-
-    def add(self, connection: Connection, size_bytes: int) -> None:
-        """Count all bytes that wait on a connection now, and make room for them."""
-        self._total_bytes += size_bytes - self._waiting.get(connection, 0)
-        self._waiting[connection] = size_bytes
-        while self._total_bytes > self._max_bytes and len(self._waiting) > 1:
-            oldest = next(iter(self._waiting))
-            self.remove(oldest)
-            self._cut_off(oldest)
-
-    def remove(self, connection: Connection) -> None:
-        """Stop counting a connection: nothing waits any more, or its client is gone."""
-        self._total_bytes -= self._waiting.pop(connection, 0)
 
 
 class ConnectionRules:
@@ -137,10 +95,7 @@ class Connection:
         self._body_due = False
         self._parts = 0  # of the body
         self._refusal: Refusal | None = None  # sent behind the answers to the requests that came before
-        self._waited_for: tuple[Cycle | None, _Due] | None = None
-        self._waited_seconds = 0.0
-        self._unread = 0  # bytes, at the last check
-        self._unread_seconds = 0.0
+        self._patience = Patience(rules.limits)
         self._presence: Presence | None = None
 
     def _new_parser(self) -> Any:
@@ -399,38 +354,21 @@ class Connection:
         """
         if self._flow is None:
             return
-        if self._flow.write_paused or self.transport.is_closing():
-            self._check_reading(elapsed_seconds)
+        waits = self._flow.write_paused or self.transport.is_closing()
+        if waits and self._patience.reads_nothing(self.transport.get_write_buffer_size(), elapsed_seconds):
+            self.cut_off_slow_reader()
         if self.transport.is_closing():  # it closes when the client has read the rest
             return
         serving = self._serving
         if serving is not None and serving.unconfirmed and not serving.response_complete:
             self._check_presence(serving, elapsed_seconds)
-        self._check_sending(elapsed_seconds)
-
-    def _check_sending(self, elapsed_seconds: float) -> None:
-        """Close the connection if the client takes too long to send what is due."""
-        waits_for = self._waits_for()
-        if waits_for is None or waits_for != self._waited_for:
-            self._waited_for = waits_for
-            self._waited_seconds = 0.0
-            return
-        self._waited_seconds += elapsed_seconds
-        due = waits_for[1]
-        if due is _Due.BODY and self._waited_seconds >= self._limits.body_seconds:
+        overdue = self._patience.overdue(self._waits_for(), elapsed_seconds)
+        if overdue is Due.BODY:
             self._refuse(Refusal(408, "The body took too long to arrive", Cause.SLOW_BODY))
-        elif due is _Due.HEAD and self._waited_seconds >= self._limits.head_seconds:
+        elif overdue is Due.HEAD:
             self._refuse(Refusal(408, "The head took too long to arrive", Cause.SLOW_HEAD))
-        elif due is _Due.REQUEST and self._waited_seconds >= self._limits.idle_seconds:
+        elif overdue is Due.REQUEST:
             self.transport.close()
-
-    def _check_reading(self, elapsed_seconds: float) -> None:
-        """Close the connection if the client has read nothing of a full buffer for too long."""
-        unread = self.transport.get_write_buffer_size()
-        self._unread_seconds = self._unread_seconds + elapsed_seconds if unread == self._unread else 0.0
-        self._unread = unread
-        if self._unread_seconds >= self._limits.unread_seconds:
-            self.cut_off_slow_reader()
 
     def _check_presence(self, serving: Cycle, elapsed_seconds: float) -> None:
         """Close the connection if the client has acknowledged nothing of a stream for too long: it is gone."""
@@ -443,15 +381,15 @@ class Connection:
             self._callbacks.client_lost()
             self.transport.abort()
 
-    def _waits_for(self) -> tuple[Cycle | None, _Due] | None:
+    def _waits_for(self) -> tuple[Cycle | None, Due] | None:
         """Return the last request and the data that is due after it, or None if we do not wait for the client."""
         if self._body_due:
-            return None if self._flow is None or self._flow.read_paused else (self.cycle, _Due.BODY)
+            return None if self._flow is None or self._flow.read_paused else (self.cycle, Due.BODY)
         if self.cycle is None:
-            return None, _Due.HEAD
+            return None, Due.HEAD
         if not self.cycle.response_complete:
             return None
-        return self.cycle, _Due.HEAD if self._received else _Due.REQUEST
+        return self.cycle, Due.HEAD if self._received else Due.REQUEST
 
     def _without_upgrade(self, rest: bytes) -> bytes:
         """Return the head of an upgrade request without its `Upgrade`, followed by the rest of the data.
@@ -564,25 +502,3 @@ class Connection:
             (b"connection", b"close"),
         ]
         return STATUS_LINES[refusal.status] + b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n" + body
-
-
-class Sweeper:
-    """Checks all open connections every second while the server runs."""
-
-    def __init__(self, connections: Iterable[Any], loop: asyncio.AbstractEventLoop) -> None:
-        self._connections = connections
-        self._loop = loop
-        self._looked_at = loop.time()
-        self._timer = loop.call_later(SWEEP_SECONDS, self._sweep)
-
-    def stop(self) -> None:
-        """Stop checking."""
-        self._timer.cancel()
-
-    def _sweep(self) -> None:
-        now = self._loop.time()
-        elapsed = min(now - self._looked_at, LONGEST_STEP_SECONDS)
-        self._looked_at = now
-        self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        for connection in list(self._connections):
-            connection.check_progress(elapsed)

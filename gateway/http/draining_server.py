@@ -17,8 +17,9 @@ import uvicorn
 from gateway.http.acceptor import Acceptor
 from gateway.http.asgi import AsgiApp
 from gateway.http.callbacks import Callbacks
-from gateway.http.connection import Connection, ConnectionRules, Sweeper
+from gateway.http.connection import Connection, ConnectionRules
 from gateway.http.limits import Limits
+from gateway.http.slow_clients import Sweeper
 
 log = logging.getLogger(__name__)
 

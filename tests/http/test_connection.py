@@ -17,18 +17,16 @@ from uvicorn.server import ServerState
 
 from gateway.http.asgi import RawHeaders
 from gateway.http.connection import (
-    LONGEST_STEP_SECONDS,
     MAX_PIPELINED,
     MAX_SMALL_PARTS,
     MAX_UNFINISHED_HEAD_BYTES,
-    SWEEP_SECONDS,
     Connection,
     ConnectionRules,
-    Sweeper,
 )
 from gateway.http.cycle import MAX_REMEMBERED_BYTES, Cycle, header_line
 from gateway.http.limits import Limits
 from gateway.http.shortcut import SHORTCUT
+from gateway.http.slow_clients import LONGEST_STEP_SECONDS, SWEEP_SECONDS, Sweeper
 from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.process.app import make_server
 from gateway.web.server_callbacks import server_callbacks
