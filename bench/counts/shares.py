@@ -14,6 +14,9 @@ LEGS: Final = ("echo", "one question, leg 1", "one question, leg 2")
 LEAST_PERCENT: Final = 1.0
 """The share from which compiling a module is worth the rules that it imposes."""
 
+BASES: Final = frozenset({"gateway/engine/stopping.py"})
+"""Compiled whatever their share: a compiled class can only inherit from a compiled one."""
+
 
 def largest_shares(counted: Mapping[str, Counted]) -> dict[str, float]:
     """Return each of our modules' largest share in the instructions of one leg, in percent."""
@@ -36,8 +39,8 @@ def compiled_modules() -> dict[str, float]:
 
 
 def leaving(shares: Mapping[str, float], compiled: Mapping[str, float]) -> list[str]:
-    """Return the compiled modules whose share is too small."""
-    return [module for module in compiled if shares.get(module, 0.0) < LEAST_PERCENT]
+    """Return the compiled modules whose share is too small, and that no other needs."""
+    return [module for module in compiled if shares.get(module, 0.0) < LEAST_PERCENT and module not in BASES]
 
 
 def lines(shares: Mapping[str, float], compiled: Mapping[str, float]) -> Iterator[str]:

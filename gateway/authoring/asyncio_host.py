@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Never, TypeVar
 
-from gateway.engine.leg import LegStopped
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
+from gateway.engine.stopping import LegStopped
 from gateway.runtime.fairness import FairQueue
 
 T = TypeVar("T")

@@ -74,7 +74,7 @@ class Failures:
         if isinstance(error, LegTimedOut):
             log.warning("tool timed out", extra={**fields, "limit_seconds": error.seconds})
             return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
-        if not self._policy.shows_errors:
+        if not self._policy.show_errors:
             log.error("tool failed", extra=fields, exc_info=error)
             return f"{name} failed (reference {reference})"
         where = place_of_error(error, served.place)

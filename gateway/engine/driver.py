@@ -6,8 +6,9 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeAlias
 
-from gateway.engine.leg import Leg, LegStopped
+from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, Failed, LegCrashed, Outcome
+from gateway.engine.stopping import LegStopped
 from gateway.errors import AuthoringError
 
 LegFunction: TypeAlias = Callable[[Leg], Coroutine[Any, Any, Any]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.engine.values import MAX_VALUE_BYTES
+
 if TYPE_CHECKING:
     from gateway.settings.model import Settings
 
@@ -15,13 +17,13 @@ class LegPolicy:
 
     Attributes:
         strict_asks: whether a function that declares its questions may ask only those.
-        shows_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
+        show_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
         max_answers: how many answers one leg may carry. A worker's legs carry none.
         max_result_bytes: of an author's result or message, as JSON, if a call waits for it. The task store has its own.
     """
 
     strict_asks: bool
-    shows_errors: bool
+    show_errors: bool
     max_answers: int
     max_result_bytes: int
 
@@ -30,7 +32,13 @@ class LegPolicy:
         """Return what the settings decide."""
         return LegPolicy(
             strict_asks=settings.strict_asks,
-            shows_errors=settings.show_errors,
+            show_errors=settings.show_errors,
             max_answers=settings.max_answers,
             max_result_bytes=settings.max_result_bytes,
         )
+
+    @classmethod
+    def strict(cls) -> LegPolicy:
+        """Return what holds in authors' tests: they find questions that are not declared, and see all errors."""
+        # Without settings, whose import would take a test too long. Answers come from no client: nothing counts them.
+        return LegPolicy(strict_asks=True, show_errors=True, max_answers=1, max_result_bytes=MAX_VALUE_BYTES)

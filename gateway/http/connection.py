@@ -22,7 +22,7 @@ from gateway.http.cycle import STATUS_LINES, Cycle, Flow
 from gateway.http.limits import Limits
 from gateway.http.presence import Presence
 from gateway.http.shortcut import SHORTCUT
-from gateway.http.slow_clients import Due, Patience, WaitingBytes
+from gateway.http.slow_clients import Due, SlowClient, WaitingBytes
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Connection:
         self._body_due = False
         self._parts = 0  # of the body
         self._refusal: Refusal | None = None  # sent behind the answers to the requests that came before
-        self._patience = Patience(rules.limits)
+        self._slowness = SlowClient(rules.limits)
         self._presence: Presence | None = None
 
     def _new_parser(self) -> Any:
@@ -355,14 +355,14 @@ class Connection:
         if self._flow is None:
             return
         waits = self._flow.write_paused or self.transport.is_closing()
-        if waits and self._patience.reads_nothing(self.transport.get_write_buffer_size(), elapsed_seconds):
+        if waits and self._slowness.reads_nothing(self.transport.get_write_buffer_size(), elapsed_seconds):
             self.cut_off_slow_reader()
         if self.transport.is_closing():  # it closes when the client has read the rest
             return
         serving = self._serving
         if serving is not None and serving.unconfirmed and not serving.response_complete:
             self._check_presence(serving, elapsed_seconds)
-        overdue = self._patience.overdue(self._waits_for(), elapsed_seconds)
+        overdue = self._slowness.overdue(self._waits_for(), elapsed_seconds)
         if overdue is Due.BODY:
             self._refuse(Refusal(408, "The body took too long to arrive", Cause.SLOW_BODY))
         elif overdue is Due.HEAD:

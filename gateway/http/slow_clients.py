@@ -24,7 +24,7 @@ class Due(Enum):
     REQUEST = "request"
 
 
-class Patience:
+class SlowClient:
     """How long one client has not sent what is due, and has not read what waits for it."""
 
     def __init__(self, limits: Limits) -> None:

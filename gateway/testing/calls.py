@@ -31,7 +31,7 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome
 from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
-from gateway.engine.values import MAX_VALUE_BYTES, copy_json
+from gateway.engine.values import copy_json
 from gateway.ensured import ensured, ensured_type
 from gateway.errors import AuthoringError, CannotContinue, GatewayError, JournalTooLarge
 from gateway.protocol.caller import Exchange
@@ -54,9 +54,6 @@ STATE_MAX_BYTES: Final = 65536
 
 STATE_TTL_SECONDS: Final = 3600.0
 FLOW_MAX_MS: Final = 24 * 3600 * 1000
-
-STRICT: Final = LegPolicy(strict_asks=True, shows_errors=True, max_answers=1, max_result_bytes=MAX_VALUE_BYTES)
-"""Tests find questions that are not declared. Their answers come from no client, so nothing counts them."""
 
 
 class Crash(Exception):
@@ -221,7 +218,7 @@ class CallRun:
             Journal.from_map(unpack(pack(before))),
             self._fresh,
             self._host,
-            STRICT,
+            LegPolicy.strict(),
             supports=functools.partial(self._supports, lacking),
             version=self._served.version,
             migrations=self._served.migrations,

@@ -21,12 +21,13 @@ from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome
+from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import InvalidAnswer, Question
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AskError, GatewayError
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
-from gateway.testing.calls import STRICT, MemoryKeeper, Setting, lifespans_of, target_of
+from gateway.testing.calls import MemoryKeeper, Setting, lifespans_of, target_of
 from gateway.testing.mistakes import RunError, check_served
 from gateway.testing.options import check_values
 from gateway.testing.recordings import RecordedQuestion, Recording
@@ -266,7 +267,7 @@ class _Replayed:
             journal,
             copy.deepcopy(recorded.answers),
             self._host,
-            STRICT,
+            LegPolicy.strict(),
             supports=lambda path: ".".join(path) not in recorded.lacking,
             version=self._served.version,
             migrations=self._served.migrations,

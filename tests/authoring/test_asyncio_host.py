@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.engine.leg import LegStopped
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
+from gateway.engine.stopping import LegStopped
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="unset")
 

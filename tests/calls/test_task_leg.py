@@ -78,11 +78,11 @@ async def run(
     segments: Sequence[Mapping[str, Any]] = (),
     keeper: Keeper | None = None,
     strict_asks: bool = False,
-    shows_errors: bool = False,
+    show_errors: bool = False,
 ) -> TaskOutcome:
     can = {"elicitation": {}} if capabilities is None else capabilities
     leg = TaskLeg(served, arguments or {}, ADA, can, journal or rest(), segments)
-    policy = replace(POLICY, strict_asks=strict_asks, shows_errors=shows_errors)
+    policy = replace(POLICY, strict_asks=strict_asks, show_errors=show_errors)
     failures = Failures(bytes, policy)
     return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, failures=failures, policy=policy)
 
@@ -305,7 +305,7 @@ async def test_an_authors_mistake_is_shown_only_if_asked_for(
     assert hidden.result == {"content": [text("save failed (reference 000000000000)")], "isError": True}
     assert "gateway/engine/driver" in caplog.text
     caplog.clear()
-    shown = await run(save, host, shows_errors=True)
+    shown = await run(save, host, show_errors=True)
     line = int(save.place.rpartition(":")[2]) + 5
     assert isinstance(shown, Finished)
     assert shown.result is not None
@@ -323,7 +323,7 @@ async def test_a_mistake_without_a_line_of_the_authors_is_shown_with_the_tools_p
     async def odd() -> Any:
         return object()
 
-    shown = await run(odd, host, shows_errors=True)
+    shown = await run(odd, host, show_errors=True)
     assert isinstance(shown, Finished)
     assert shown.result is not None
     assert f"({odd.place}, reference " in shown.result["content"][0]["text"]

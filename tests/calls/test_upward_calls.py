@@ -29,7 +29,7 @@ RUN = Call("engine.driver.run_leg", "authoring.served.Served._run")
 SHED = Call("engine.leg.Leg._shed", "admission.inflight.InFlight.wants_shed")
 OWNER = Call("calls.task_creation.TaskCalls.create", "storage.task_store.RedisTaskStore.owner")
 CREATE = Call("calls.task_creation.TaskCalls.create", "storage.task_store.RedisTaskStore.create")
-READ = Call("engine.leg.Leg._value", "authoring.forms.questions.Elicit.question.<locals>.<lambda>")
+READ = Call("engine.asking.AskingLeg._value", "authoring.forms.questions.Elicit.question.<locals>.<lambda>")
 MOST = 4
 
 

@@ -18,12 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.engine.asking import MAX_FORMS
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.keys import MAX_KEY_LENGTH
-from gateway.engine.leg import MAX_FORMS, MAX_IGNORED_STOPS, Leg, LegStopped
+from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, Failed, LegTimedOut, NeedsInput, Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
+from gateway.engine.stopping import MAX_IGNORED_STOPS, LegStopped
 from gateway.errors import AuthoringError, CannotContinue, Declined, MissingCapability
 from gateway.sealing.packing import pack, unpack
 from tests.calls.policies import POLICY

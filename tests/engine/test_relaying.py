@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.engine.asking import MAX_ASKED
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal, MalformedJournal
-from gateway.engine.leg import MAX_ASKED, MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Detaching, Leg, LegStopped
+from gateway.engine.leg import MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Detaching, Leg
 from gateway.engine.outcomes import Completed, Failed, LegTimedOut, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
 from gateway.engine.relaying import RelayFunction, RelayLeg
+from gateway.engine.stopping import LegStopped
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 from gateway.registry.relayed import forwarded_question
 from gateway.sealing.packing import pack, unpack

@@ -6,13 +6,14 @@ import ast
 import inspect
 import itertools
 import socket
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from gateway.engine.policy import LegPolicy
 from gateway.errors import ConfigurationError
 from gateway.settings.model import MIN_JWT_SECRET_BYTES, Settings, known_variables, secret_fields, variable
 from gateway.settings.problems import Problems
@@ -180,6 +181,12 @@ def test_every_setting_is_read_from_its_variable() -> None:
     assert {variable(name): value for name, value in values.items()} == {
         name: example.value for name, example in EXAMPLES.items()
     }
+
+
+@pytest.mark.setting("strict_asks", "show_errors", "max_answers", "max_result_bytes")
+def test_each_setting_of_legs_reaches_their_policy() -> None:
+    policy = LegPolicy.of(Settings.load({name: example.text for name, example in EXAMPLES.items()}))
+    assert asdict(policy) == {field.name: EXAMPLES[variable(field.name)].value for field in fields(policy)}
 
 
 @pytest.mark.parametrize("off", ["off", " OFF ", ""])
