@@ -47,17 +47,19 @@ class ResourceContents(dict[str, Any]):
 
 def text(value: str) -> Content:
     """Return a text block."""
+    if not isinstance(value, str):
+        raise AuthoringError(f"content.text takes a str, not {type(value).__name__}")
     return Content(type="text", text=value)
 
 
 def image(data: bytes, mime_type: str) -> Content:
     """Return an image block; the bytes are encoded in base64."""
-    return Content(type="image", data=_base64(data), mimeType=mime_type)
+    return Content(type="image", data=_base64(data, "image"), mimeType=mime_type)
 
 
 def audio(data: bytes, mime_type: str) -> Content:
     """Return an audio block; the bytes are encoded in base64."""
-    return Content(type="audio", data=_base64(data), mimeType=mime_type)
+    return Content(type="audio", data=_base64(data, "audio"), mimeType=mime_type)
 
 
 def resource_link(uri: str, name: str, *, mime_type: str | None = None, description: str | None = None) -> Content:
@@ -93,7 +95,7 @@ def resource_text(uri: str, contents: str, mime_type: str = "text/plain") -> Res
 
 def resource_blob(uri: str, contents: bytes, mime_type: str = "application/octet-stream") -> ResourceContents:
     """Return bytes as a part of a resource's contents, encoded in base64."""
-    return ResourceContents(uri=uri, mimeType=mime_type, blob=_base64(contents))
+    return ResourceContents(uri=uri, mimeType=mime_type, blob=_base64(contents, "resource_blob"))
 
 
 class ToolResult(BaseModel):
@@ -245,5 +247,7 @@ def _contents(value: object, uri: str, mime_type: str | None) -> object:
     return value
 
 
-def _base64(data: bytes) -> str:
+def _base64(data: bytes, maker: str) -> str:
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise AuthoringError(f"content.{maker} takes bytes, not {type(data).__name__}")
     return base64.b64encode(data).decode()

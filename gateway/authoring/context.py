@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
-from typing import Any, Final, Never, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Final, Never, NoReturn, ParamSpec, TypeGuard, TypeVar, overload
 
 from typing_extensions import TypeForm
 from typing_extensions import TypeVar as TypeVarWithDefault
@@ -51,6 +52,19 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "report_progress": "ctx.progress(done, total)",
 }
 """What other libraries call a method → its call here."""
+
+
+class Done:
+    """Returned by methods that do not wait, so `await` before them, which other libraries need, does no harm."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Never, None, None]:
+        """Return at once."""
+        yield from ()
+
+
+_DONE: Final = Done()
 
 
 class Answers:
@@ -145,7 +159,7 @@ class PlainContext:
         """
         return self._leg.resumed(default, resumed_recorder(default, type))
 
-    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> Done:
         """Report progress to the client, if it asked for progress.
 
         Progress only rises: a value that is not greater than the last one is not sent.
@@ -160,8 +174,9 @@ class PlainContext:
             ResultTooLarge: the message has more bytes than `GATEWAY_MAX_RESULT_BYTES`.
         """
         self._leg.progress(done, total, message)
+        return _DONE
 
-    def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
+    def log(self, level: LogLevel, data: object, logger: str | None = None) -> Done:
         """Send a log message to the client, if it asked for this level. A replayed leg does not send it again.
 
         Args:
@@ -175,6 +190,7 @@ class PlainContext:
         if level not in LOG_LEVELS:
             raise AuthoringError(f"unknown log level {level!r}; use one of: {', '.join(LOG_LEVELS)}")
         self._leg.log(level, data, logger)
+        return _DONE
 
     def step_id(self, key: str) -> str:
         """Return the id of a step: the same in every leg of this call, and unique to this call and key.
@@ -209,7 +225,7 @@ class PlainContext:
             raise AuthoringError(f"unknown capability {capability!r}; use one of: {', '.join(sorted(CAPABILITIES))}")
         return self._leg.supports(capability_path(capability))
 
-    def changed(self, what: str) -> None:
+    def changed(self, what: str) -> Done:
         """Notify subscribed clients that a list or the content of a resource has changed.
 
         Args:
@@ -217,6 +233,7 @@ class PlainContext:
                 `announces_changes=True`.
         """
         self._leg.host.changed(what)
+        return _DONE
 
 
 class Context(PlainContext):
@@ -459,19 +476,30 @@ AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))
 """The methods that only an `async def` function can use."""
 
 
+def call_of(coroutine: CoroutineType[Any, Any, Any]) -> str:
+    """Return a call of the context that was never awaited, as its author wrote it."""
+    given = {} if coroutine.cr_frame is None else coroutine.cr_frame.f_locals
+    key = repr(given["key"]) + ", " if "key" in given else ""
+    return f"ctx.{coroutine.__name__}({key}…)"
+
+
+def is_forgotten(value: object) -> TypeGuard[CoroutineType[Any, Any, Any]]:
+    """Return whether a value is a call of the context that was never awaited."""
+    return type(value) is CoroutineType and value.cr_code in _AWAITED_CODES and getcoroutinestate(value) == CORO_CREATED
+
+
 def _notice(coroutine: CoroutineType[Any, Any, Any]) -> bool:
     """Let the leg know of a call that its function never awaited. Return False if the leg has ended already."""
-    given = {} if coroutine.cr_frame is None else coroutine.cr_frame.f_locals
-    context = given.get("self")
+    context = None if coroutine.cr_frame is None else coroutine.cr_frame.f_locals.get("self")
     if not isinstance(context, Context):
         return False
     leg = context._leg  # noqa: SLF001 - our own class
     if leg.outcome is not None:
         return False
     if leg.forgotten is None:
-        key = repr(given["key"]) + ", " if "key" in given else ""
-        leg.forgotten = f"ctx.{coroutine.__name__}({key}…)"
+        leg.forgotten = call_of(coroutine)
     return True
 
 
-notice_forgotten(frozenset(vars(Context)[name].__code__ for name in AWAITED), _notice)
+_AWAITED_CODES: Final = frozenset(vars(Context)[name].__code__ for name in AWAITED)
+notice_forgotten(_AWAITED_CODES, _notice)

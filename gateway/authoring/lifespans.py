@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -67,7 +68,13 @@ def lifespan(function: Callable[[], AsyncIterator[T]]) -> Lifespan[T]:
         @tool
         async def status(url: str) -> str:
             return str((await http.value.get(url)).status_code)
+
+    Raises:
+        AuthoringError: the function yields nothing, or is not `async`.
     """
+    if not inspect.isasyncgenfunction(function):
+        name = getattr(function, "__qualname__", repr(function))
+        raise AuthoringError(f"@lifespan needs an `async def` that yields the shared value once; {name!r} does not")
     return Lifespan(function)
 
 

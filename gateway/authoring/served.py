@@ -18,6 +18,7 @@ from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.forms.questions import Ask, Elicit, InputRequired
 from gateway.authoring.listings import listed_icons
 from gateway.authoring.mistakes import place_of, refuse_unservable
+from gateway.authoring.misuse import explained
 from gateway.engine.driver import LegFunction
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration
@@ -209,10 +210,16 @@ class Served(Generic[P, R_co]):
             kind = Context if self._is_async else PlainContext
             keywords[context_name] = kind(leg, principal, self._declared, exchange)
         leg.caller = principal
-        if self._is_async:
-            value = await self._function(**keywords)
-        else:
-            value = await leg.host.run_sync(functools.partial(self._function, **keywords), caller=principal)
+        try:
+            if self._is_async:
+                value = await self._function(**keywords)
+            else:
+                value = await leg.host.run_sync(functools.partial(self._function, **keywords), caller=principal)
+        except (AttributeError, TypeError) as error:
+            broken = explained(error, leg)
+            if broken is None:
+                raise
+            raise broken from error
         if type(value) is CoroutineType or (type(value) is str and _COROUTINE in value):
             self._refuse_forgotten_await(value)
         if leg.forgotten is not None and leg.outcome is None:

@@ -17,6 +17,7 @@ from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
 from gateway.calls.ports import LegTrace, Shedding, Tracing
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
+from gateway.calls.unused_answers import warn_of_unused_answers
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
@@ -357,6 +358,7 @@ class RunningCall:
             self._away = leg.away
             if leg.away is not None:
                 self.away_seconds += leg.away.seconds
+        warn_of_unused_answers(served, leg, outcome)
         if leg.away is not None and not isinstance(outcome, (Completed, Failed)):
             if leg.away.aside_bytes > QUICK_BYTES:  # it may take long to decode them
                 await runner.turns.begin(None, call.caller.principal)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
+from gateway.calls.unused_answers import warn_of_unused_answers
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices
@@ -108,6 +109,7 @@ async def run_task_leg(
         stepping=stepping,
     )
     outcome = await run_leg(partial(_run, task), leg, limited=task.tool.limited)
+    warn_of_unused_answers(task.tool, leg, outcome)
     return _report(task.tool, outcome, journal, failures)
 
 

@@ -21,6 +21,9 @@ MAX_ASKED: Final = 3
 MAX_FORMS: Final = 5
 """How often one question is asked if its form is another one in each leg, so no answer belongs to it."""
 
+SAME_KEYS: Final = "a key must be the same in every leg; ctx.random and ctx.uuid return the same value in each"
+"""Advice to an author whose function does not come to a question that was answered."""
+
 Questions: TypeAlias = Mapping[Any, Question]
 """Questions by the author's key, which may be any object until `check_key` has checked it."""
 
@@ -33,6 +36,8 @@ STEP: Final[ContextVar[tuple[str, str]]] = ContextVar("step", default=("", ""))
 
 class AskingLeg(StoppableLeg):
     """The part of a leg that asks. See `gateway.engine.leg.Leg` for its arguments."""
+
+    _read: tuple[str, ...] = ()  # the keys of the answers that the function has read without asking
 
     def __init__(
         self,
@@ -58,6 +63,17 @@ class AskingLeg(StoppableLeg):
         """Return the answers to questions that were not asked. This leg then has none any more."""
         fresh, self._fresh = self._fresh, {}
         return fresh
+
+    def unused(self) -> list[str]:
+        """Return the keys of recorded answers that this leg has not come to.
+
+        If it asks something else instead, the function probably makes up a new key in each leg. A relay replays
+        nothing, and a function that continues from a checkpoint may have left its questions behind.
+        """
+        journal = self.journal
+        if journal.slot is not None or journal.checkpoint is not None:
+            return []
+        return [key for key in journal.answers if key not in self.reached and key not in self._read]
 
     def _record_expected(self, fresh: Mapping[str, Answer], prefix: str) -> dict[str, Answer]:
         """Record the answers to questions that the journal asked; return the others (replay rule 2).
@@ -176,6 +192,8 @@ class AskingLeg(StoppableLeg):
         """
         self.check_running()
         check_key(key)
+        if key not in self._read:
+            self._read = (*self._read, key)
         return self._value(key, question, default)
 
     def require(self, questions: Questions) -> NoReturn:

@@ -71,6 +71,7 @@ class StoppableLeg:
         check_key(key)
         if key in self.reached:
             raise AuthoringError(
-                f"the key {key!r} is used twice in one call; give each question and each step its own key"
+                f"the key {key!r} is used twice in one call; give each question and each step its own key, such as "
+                f'f"{key}-{{i}}" in a loop'
             )
         self.reached[key] = None

@@ -24,6 +24,7 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.token_exchange import exchange_of
 from gateway.authoring.tools import Tool
+from gateway.engine.asking import SAME_KEYS
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Keeper
 from gateway.engine.journal import Checkpoint, Journal
@@ -54,6 +55,12 @@ STATE_MAX_BYTES: Final = 65536
 
 STATE_TTL_SECONDS: Final = 3600.0
 FLOW_MAX_MS: Final = 24 * 3600 * 1000
+
+
+def _hint(leg: Leg) -> str:
+    """Return advice on answers that no question used, or ""."""
+    unused = leg.unused()
+    return f"; the answer to {unused[0]!r} was never used: {SAME_KEYS}" if unused else ""
 
 
 class Crash(Exception):
@@ -180,7 +187,7 @@ class CallRun:
                 return
         raise GatewayError(
             f"{self._served} still asks questions after {MAX_LEGS} legs; the last ones: "
-            f"{', '.join(self.run.asked[-3:])}"
+            f"{', '.join(self.run.asked[-3:])}{_hint(leg)}"
         )
 
     async def _next_leg(self) -> tuple[Outcome, Leg]:
