@@ -33,7 +33,7 @@ class SlowClient:
             Due.HEAD: limits.head_seconds,
             Due.REQUEST: limits.idle_seconds,
         }
-        self._unread_seconds_allowed = limits.unread_seconds
+        self._limits = limits
         self._waited_for: tuple[object, Due] | None = None
         self._waited_seconds = 0.0
         self._unread_bytes = 0
@@ -56,7 +56,7 @@ class SlowClient:
         """Return whether the client has read nothing of a full buffer for too long."""
         self._unread_seconds = self._unread_seconds + elapsed_seconds if unread_bytes == self._unread_bytes else 0.0
         self._unread_bytes = unread_bytes
-        return self._unread_seconds >= self._unread_seconds_allowed
+        return self._unread_seconds >= self._limits.unread_seconds
 
 
 class WaitingBytes:
