@@ -144,8 +144,12 @@ class AsyncioHost:
         else:
             await forever
 
-    async def bounded(self, leg: Awaitable[T], began: float | None = None, *, limited: bool = True) -> T:
-        """Await `leg` within the time limit, which counts from `began`, or from now; without one if not `limited`.
+    async def bounded(
+        self, leg: Awaitable[T], began: float | None = None, *, limited: bool = True, seconds: float | None = None
+    ) -> T:
+        """Await `leg` within the time limit, or `seconds` if that is less, from `began` or from now.
+
+        If it is not `limited`, nothing limits it here.
 
         A `TimeoutError` that the function itself raises passes through unchanged.
 
@@ -155,7 +159,8 @@ class AsyncioHost:
                 another `BaseException`.
         """
         spent = 0.0 if began is None else self.time() - began
-        limit = self._limit_seconds if limited else None
+        limits = [each for each in (self._limit_seconds, seconds) if each is not None] if limited else []
+        limit = min(limits, default=None)
         timeout = asyncio.timeout(None if limit is None else max(0.0, limit - spent))
         try:
             async with timeout:

@@ -61,7 +61,7 @@ class Served(Generic[P, R_co]):
         hides: an earlier entry of the same module that this one hides, because their functions have one name.
         upstream: the name of the other server that a relay belongs to; "" for everything of our own.
         limited: whether the host's time limit applies to a leg. A relay keeps one of its own.
-        task: as `start` and `single_use`, an option of tools alone.
+        task: as `start`, `single_use` and `leg_seconds`, an option of tools alone.
 
     Raises:
         AuthoringError: the function or an option breaks a rule of the authoring API.
@@ -74,6 +74,7 @@ class Served(Generic[P, R_co]):
     task: TaskSupport = "forbidden"
     start: TaskStart = "task"
     single_use: bool = False
+    leg_seconds: float | None = None
 
     def __init__(
         self,
@@ -114,8 +115,11 @@ class Served(Generic[P, R_co]):
     def _check_options(self, version: int, state_ttl_seconds: float | None) -> None:
         if type(version) is not int or version < 1:
             raise AuthoringError(f"{self} has version {version!r}; use 1, 2, 3, …")
-        if state_ttl_seconds is not None and not state_ttl_seconds > 0:
-            raise AuthoringError(f"{self} has state_ttl_seconds={state_ttl_seconds!r}; use a number greater than 0")
+        self._check_seconds("state_ttl_seconds", state_ttl_seconds)
+
+    def _check_seconds(self, option: str, given: float | None) -> None:
+        if given is not None and not given > 0:
+            raise AuthoringError(f"{self} has {option}={given!r}; use a number greater than 0")
 
     def _read_signature(self, function: Callable[P, R_co]) -> Arguments:
         return Arguments(function)

@@ -54,6 +54,7 @@ class Tool(Served[P, R_co]):
         max_attempts: int = DEFAULT_ATTEMPTS,
         single_use: bool = False,
         streams: bool = False,
+        leg_seconds: float | None = None,
         **options: Any,
     ) -> None:
         self._given_schema = input_schema
@@ -65,6 +66,8 @@ class Tool(Served[P, R_co]):
             )
         self.task, self.start = task, start
         self.max_attempts, self.single_use, self.streams = max_attempts, single_use, streams
+        self.leg_seconds = leg_seconds
+        self._check_seconds("leg_seconds", leg_seconds)
         self._check_task_options()
         self.input_schema = self._arguments.schema
         self.annotations = None if annotations is None else tool_annotations(annotations, str(self))
@@ -181,6 +184,7 @@ def tool(
     max_attempts: int = DEFAULT_ATTEMPTS,
     single_use: bool = False,
     streams: bool = False,
+    leg_seconds: float | None = None,
     icons: Icons | None = None,
     meta: Mapping[str, Any] | None = None,
     state_ttl_seconds: float | None = None,
@@ -218,6 +222,8 @@ def tool(function_or_name: Callable[..., Any] | str | None = None, /, **options:
             - `single_use`: whether each state of a call can be used for only one leg. Needs Redis.
             - `streams`: whether the result comes in segments (`ctx.emit`). Clients that accept segments then get a
               stream from the start, however late the first segment comes.
+            - `leg_seconds`: how long a leg of a call may take; at most, and by default, `GATEWAY_LEG_SECONDS`. It does
+              not limit tasks.
             - `version`, `title`, `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes` and `asks`: the options
               that all decorators share; see `resource`.
 

@@ -353,7 +353,7 @@ class RunningCall:
         if self._detaching is Detaching.POSSIBLE and self._starts_as_task():
             return Detached()
         try:
-            outcome = await run_leg(function, leg, limited=served.limited)
+            outcome = await run_leg(function, leg, limited=served.limited, seconds=served.leg_seconds)
         finally:
             self._away = leg.away
             if leg.away is not None:

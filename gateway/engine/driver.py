@@ -14,8 +14,10 @@ from gateway.errors import AuthoringError
 LegFunction: TypeAlias = Callable[[Leg], Coroutine[Any, Any, Any]]
 
 
-async def run_leg(function: LegFunction, leg: Leg, *, limited: bool = True) -> Outcome:
-    """Run one leg to its outcome, within the host's time limit; without one if not `limited`.
+async def run_leg(function: LegFunction, leg: Leg, *, limited: bool = True, seconds: float | None = None) -> Outcome:
+    """Run one leg to its outcome, within the host's time limit, or `seconds` if that is less.
+
+    A leg that is not `limited` keeps a limit of its own.
 
     Cancellation of the host's task passes through; every other end is an outcome. In each case the leg's journal has
     what the leg learned.
@@ -34,7 +36,9 @@ async def run_leg(function: LegFunction, leg: Leg, *, limited: bool = True) -> O
         except BaseException as error:
             raise LegCrashed(type(error).__name__) from error
         else:
-            outcome = Completed(await leg.host.bounded(_rest(running, wanted, leg), began, limited=limited))
+            outcome = Completed(
+                await leg.host.bounded(_rest(running, wanted, leg), began, limited=limited, seconds=seconds)
+            )
     except LegStopped:
         outcome = Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
     except Exception as error:  # noqa: BLE001 - a tool may raise anything, which is its outcome

@@ -81,8 +81,10 @@ class Host(Protocol):
         """Return the time in seconds, on a clock that never goes back."""
         ...
 
-    async def bounded(self, leg: Awaitable[T], began: float | None = None, *, limited: bool = True) -> T:
-        """Await `leg` within this host's time limit, which counts from `began` (see `time`), or from now.
+    async def bounded(
+        self, leg: Awaitable[T], began: float | None = None, *, limited: bool = True, seconds: float | None = None
+    ) -> T:
+        """Await `leg` within this host's time limit, or `seconds` if that is less, from `began` (see `time`) or now.
 
         A leg that is not `limited` has no time limit here, because it keeps one of its own.
 

@@ -199,7 +199,9 @@ class CallRun:
             self.run.legs += 1
             arguments = _copy_of(self._arguments)
             bound = self._served.bind(arguments, self._setting.principal, exchange=self._setting.exchange)
-            outcome = self._carried(await run_leg(bound, leg), leg)
+            outcome = self._carried(
+                await run_leg(bound, leg, seconds=None if leg.in_task else self._served.leg_seconds), leg
+            )
             if isinstance(outcome, NotKept):
                 self._note("crashed", ())
                 self._lose_process()

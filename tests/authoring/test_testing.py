@@ -153,6 +153,25 @@ def test_each_leg_has_a_time_limit() -> None:
         run(t, limit_seconds=0.01)
 
 
+def test_a_tool_may_have_a_time_limit_of_its_own_within_that_of_each_leg() -> None:
+    @tool(leg_seconds=0.01, task="optional", start="call")
+    async def t(ctx: Context, *, becomes_task: bool = False) -> str:
+        if becomes_task and await ctx.detach():
+            await asyncio.sleep(0.05)
+            return "done"
+        await asyncio.Event().wait()
+        return ""
+
+    for limit in (None, 60):
+        with pytest.raises(LegTimedOut) as caught:
+            run(t, as_task=False, limit_seconds=limit)
+        assert caught.value.seconds == 0.01
+    with pytest.raises(LegTimedOut) as caught:
+        run(t, as_task=False, limit_seconds=0.001)
+    assert caught.value.seconds == 0.001
+    assert run(t, {"becomes_task": True}).value == "done", "no client waits for a leg of a task"
+
+
 def test_steps_run_once_and_travel_as_they_would() -> None:
     ran: list[int] = []
 

@@ -248,6 +248,8 @@ def test_what_a_tool_starts_as_and_needs(options: Any, starts: bool, needs: bool
         *(({"max_attempts": given}, "has max_attempts=") for given in (0, -1, 1.5, True, "3", None)),
         ({"single_use": 1}, "has single_use=1"),
         ({"task": "optional", "streams": 1}, "has streams=1"),
+        ({"leg_seconds": 0}, "has leg_seconds=0; use a number greater than 0"),
+        ({"leg_seconds": float("nan")}, "has leg_seconds=nan; use a number greater than 0"),
         ({"streams": True}, "has streams=True, but only tasks can stream"),
     ],
 )
