@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
@@ -103,6 +103,28 @@ class Answers:
         return self._leg.answer(key, ask.question(key), default)
 
 
+class RequestHeaders(Mapping[str, str]):
+    """Headers by name, in any case."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, by_name: Mapping[str, str]) -> None:
+        self._by_name = by_name
+
+    def __getitem__(self, name: str) -> str:
+        """Return the value of a header; raise `KeyError` if the request had none, or tools may not see it."""
+        try:
+            return self._by_name[name.lower()]
+        except KeyError:
+            raise KeyError(f"the request has no {name!r}, or GATEWAY_TOOL_HEADERS does not list it") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
 class PlainContext:
     """The methods of the context that do not wait. A function without `async` receives only these."""
 
@@ -131,6 +153,14 @@ class PlainContext:
     def call_id(self) -> str:
         """The flow id. It is the same in every leg of this call, and unique to this call."""
         return self._leg.journal.flow_id
+
+    @property
+    def headers(self) -> RequestHeaders:
+        """The headers of the call's first request that the operator shows to tools (`GATEWAY_TOOL_HEADERS`).
+
+        They are the same in every leg, also in a task. Any client can send any header: for identity, use `principal`.
+        """
+        return RequestHeaders(self._leg.journal.headers)
 
     @property
     def replica_id(self) -> str:

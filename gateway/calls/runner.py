@@ -16,6 +16,7 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
 from gateway.calls.ports import LegTrace, Shedding, Tracing
+from gateway.calls.shown_headers import shown_headers
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.calls.unused_answers import warn_of_unused_answers
 from gateway.engine.capabilities import supports
@@ -243,6 +244,7 @@ class RunningCall:
 
         Raises:
             InvalidRequestState: the client's state was rejected.
+            InvalidRequest: a header that the function may see is repeated or too long.
         """
         call, carrier = self.call, self._runner.carrier
         conversation, forwarded_id = call.conversation, call.forwarded_id
@@ -253,6 +255,9 @@ class RunningCall:
         elif call.continuation.request_state is not None:
             return carrier.open(self._sealer, call.continuation.request_state, self._binding())
         journal = carrier.begin(forwarded_id, self._binding()) if forwarded_id else carrier.begin()
+        names = self._runner.policy.tool_headers
+        if names and not call.served.upstream:
+            journal.headers = shown_headers(call.requester().headers, names)
         if conversation is not None:
             conversation.journal = journal
         return journal

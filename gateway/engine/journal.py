@@ -69,6 +69,7 @@ class Journal(msgspec.Struct):
         sheds: legs that ended early at a checkpoint, so another process could continue.
         refused: key → how many answers did not fit its question.
         trace: the span of the first traced leg: ids of trace and span, and flags; None if no leg was traced.
+        headers: the headers of the first request that functions may see, by lower-case name.
         slot: where a relay stands (`gateway.engine.relaying`), None for any other call. Only its `round` is read here.
         unknown: fields of a newer release, kept as they came.
     """
@@ -91,6 +92,7 @@ class Journal(msgspec.Struct):
     refused: dict[str, int] = {}
     trace: bytes | None = None
     slot: dict[str, Any] | None = None
+    headers: dict[str, str] = {}
     unknown: dict[str, Any] = {}
 
     @classmethod
@@ -117,7 +119,7 @@ class Journal(msgspec.Struct):
         if not by_digest:
             self.answers.pop(key, None)
 
-    def to_map(self) -> dict[str, Any]:  # noqa: C901 - one condition for each part
+    def to_map(self) -> dict[str, Any]:  # noqa: C901, PLR0912 - one condition for each part
         """Return the stored form. Empty parts are left out."""
         # In the order of the class: reading all fields at once costs a fraction of reading each.
         (
@@ -139,6 +141,7 @@ class Journal(msgspec.Struct):
             refused,
             trace,
             slot,
+            headers,
             unknown,
         ) = msgspec.structs.astuple(self)
         rest: dict[str, Any] = dict(unknown)
@@ -172,6 +175,8 @@ class Journal(msgspec.Struct):
             rest["trace"] = trace
         if slot is not None:
             rest["slot"] = slot
+        if headers:
+            rest["headers"] = headers
         return rest
 
     @classmethod
@@ -202,6 +207,7 @@ class Journal(msgspec.Struct):
                 refused=_counts(take("refused")) if "refused" in unread else {},
                 trace=_typed(take("trace"), bytes) if "trace" in unread else None,
                 slot=_slot(take("slot")) if "slot" in unread else None,
+                headers=_texts(take("headers")) if "headers" in unread else {},
                 unknown=unread,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -218,6 +224,10 @@ def _number(value: Any) -> float | None:
 
 def _counts(rest: Any) -> dict[str, int]:
     return {key: _typed(count, int) for key, count in _by_key(rest).items()}
+
+
+def _texts(rest: Any) -> dict[str, str]:
+    return {name: _typed(text, str) for name, text in _by_key(rest).items()}
 
 
 def _slot(rest: Any) -> dict[str, Any]:

@@ -19,12 +19,14 @@ class LegPolicy:
         strict_asks: whether a function that declares its questions may ask only those.
         show_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
         max_answers: how many answers one leg may carry. A worker's legs carry none.
+        tool_headers: the request headers that functions see, in lower case.
         max_result_bytes: of an author's result or message, as JSON, if a call waits for it. The task store has its own.
     """
 
     strict_asks: bool
     show_errors: bool
     max_answers: int
+    tool_headers: tuple[str, ...]
     max_result_bytes: int
 
     @classmethod
@@ -34,6 +36,7 @@ class LegPolicy:
             strict_asks=settings.strict_asks,
             show_errors=settings.show_errors,
             max_answers=settings.max_answers,
+            tool_headers=settings.tool_headers,
             max_result_bytes=settings.max_result_bytes,
         )
 
@@ -41,4 +44,6 @@ class LegPolicy:
     def strict(cls) -> LegPolicy:
         """Return what holds in authors' tests: they find questions that are not declared, and see all errors."""
         # Without settings, whose import would take a test too long. Answers come from no client: nothing counts them.
-        return LegPolicy(strict_asks=True, show_errors=True, max_answers=1, max_result_bytes=MAX_VALUE_BYTES)
+        return LegPolicy(
+            strict_asks=True, show_errors=True, max_answers=1, tool_headers=(), max_result_bytes=MAX_VALUE_BYTES
+        )

@@ -63,6 +63,7 @@ _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
 _SIMILAR = 0.75
 """How similar an unknown name must be to a setting for it to be suggested, as `difflib` measures it."""
+HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
 _CLAIM = re.compile(r"[!-+\--~]{1,256}")
@@ -198,6 +199,15 @@ def _check_claims(claims: tuple[str, ...]) -> tuple[str, ...]:
         if not _CLAIM.fullmatch(claim):
             raise ValueError(f"{claim[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a claim")
     return claims
+
+
+def _check_tool_header(name: str) -> str:
+    if not HEADER_NAME.fullmatch(name):
+        raise ValueError(f"{name[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a header")
+    lower = name.lower()
+    if lower in ("authorization", "cookie") or lower.startswith("proxy-"):
+        raise ValueError(f"{name} may hold credentials, which tools never see")
+    return lower
 
 
 def _read_rate(value: object) -> object:
@@ -369,6 +379,9 @@ class Settings(BaseSettings):
     ] = ()
     """The claims of a bearer token that tools see in `ctx.principal.claims`, separated by commas, such as
     `email,groups`."""
+
+    tool_headers: Annotated[tuple[str, ...], *_list(_check_tool_header, "names of headers")] = ()
+    """The request headers that tools see in `ctx.headers`, separated by commas, such as `x-tenant,accept-language`."""
 
     token_exchange_url: _Place | None = None
     """The token endpoint where `ctx.exchange_token` exchanges callers' tokens (RFC 8693). Unset: tools cannot."""

@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -73,6 +73,7 @@ class Setting:
 
     principal: Principal | None = None
     tokens: Mapping[str, str] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     can: Callable[[str], bool] = lambda _capability: True
     limit_seconds: float | None = 60
     checkpoint: tuple[int, Any] | None = None
@@ -244,6 +245,7 @@ class CallRun:
         now = self._setting.now
         now_ms = int((time.time() if now is None else now.timestamp()) * 1000)
         journal = Journal.begin(now_ms=now_ms, flow_max_ms=FLOW_MAX_MS, random_bytes=self._random_bytes)
+        journal.headers = {name.lower(): value for name, value in self._setting.headers.items()}
         checkpoint = self._setting.checkpoint
         journal.checkpoint = None if checkpoint is None else Checkpoint(*checkpoint)
         return journal.to_map()

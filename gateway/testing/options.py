@@ -41,7 +41,7 @@ def check_version(checkpoint: tuple[int, Any] | None, served: Any) -> None:
         )
 
 
-def _is_tokens(value: Any) -> bool:
+def _is_texts(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
 
 
@@ -54,12 +54,13 @@ def _is_whole(value: Any) -> bool:
 
 
 _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "headers": (_is_texts, "a dict of texts, such as {'x-tenant': 'blue'}"),
     "principal": (
         lambda value: value is None or isinstance(value, Principal),
         "a Principal, such as Principal(issuer='https://id.example.com', subject='ada', client_id='shell')",
     ),
     "tokens": (
-        lambda value: value is None or _is_tokens(value),
+        lambda value: value is None or _is_texts(value),
         "a dict of tokens by audience, such as {'https://api.example.com': 'token'}",
     ),
     "can": (callable, "a function of the name of a capability, such as lambda name: name != 'sampling'"),

@@ -33,6 +33,7 @@ class Options(TypedDict, total=False):
     Attributes:
         principal: the caller, which the tool sees as `ctx.principal`.
         tokens: the tokens that `ctx.exchange_token` returns, by audience. Any other audience is refused.
+        headers: the request headers that the tool sees as `ctx.headers`.
         can: returns whether the client declares a capability, by its name in `ctx.can`. By default it declares all.
         limit_seconds: the time limit of each leg; 60 by default.
         checkpoint: the version and the value of a checkpoint from an earlier leg. Use it to test migrations.
@@ -47,6 +48,7 @@ class Options(TypedDict, total=False):
 
     principal: Principal | None
     tokens: Mapping[str, str] | None
+    headers: Mapping[str, str]
     can: Callable[[str], bool]
     limit_seconds: float | None
     checkpoint: tuple[int, Any] | None

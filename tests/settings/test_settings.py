@@ -86,6 +86,7 @@ EXAMPLES = {
     "GATEWAY_JWT_CLAIMS": Example(
         (), "email, groups,https://example.com/tenant", ("email", "groups", "https://example.com/tenant"), "e mail"
     ),
+    "GATEWAY_TOOL_HEADERS": Example((), "X-Tenant, accept-language", ("x-tenant", "accept-language"), "x-a,Cookie"),
     "GATEWAY_TOKEN_EXCHANGE_URL": Example(
         None, "https://id.example.com/token", "https://id.example.com/token", "http://id.example.com/token"
     ),
@@ -183,7 +184,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
     }
 
 
-@pytest.mark.setting("strict_asks", "show_errors", "max_answers", "max_result_bytes")
+@pytest.mark.setting("strict_asks", "show_errors", "max_answers", "tool_headers", "max_result_bytes")
 def test_each_setting_of_legs_reaches_their_policy() -> None:
     policy = LegPolicy.of(Settings.load({name: example.text for name, example in EXAMPLES.items()}))
     assert asdict(policy) == {field.name: EXAMPLES[variable(field.name)].value for field in fields(policy)}

@@ -32,6 +32,7 @@ class Site:
             "GATEWAY_REDIS_URL": server.url,
             "GATEWAY_TASK_LEASE_SECONDS": "30",
             "GATEWAY_TASK_PARTITIONS": "2",
+            "GATEWAY_TOOL_HEADERS": "x-tenant",
             "TEST_DIRECTORY": str(directory),
             **settings,
         }
@@ -75,8 +76,12 @@ class Site:
 
     def as_user(self, secret: str, user: str) -> Self:
         """Return this site as one user sees it, for replicas that know users by this secret."""
+        return self.sending(authorization=f"Bearer {mint(secret, user, 'tests')}")
+
+    def sending(self, **headers: str) -> Self:
+        """Return this site as a client sees it that sends these headers, their names with underscores."""
         seen = copy(self)
-        seen._headers = {"authorization": f"Bearer {mint(secret, user, 'tests')}"}
+        seen._headers = {name.replace("_", "-"): value for name, value in headers.items()}
         return seen
 
     def worker(self, name: str, *options: str, **settings: str) -> Worker:

@@ -31,6 +31,14 @@ def test_a_task_that_waits_for_a_user_continues_at_another_worker(site: Site) ->
     assert site.text(task) == "octocat: asked by w1, answered by w2"
 
 
+def test_a_task_sees_the_headers_of_the_request_that_created_it(site: Site) -> None:
+    site.worker("w1")
+    task = site.sending(x_tenant="blue").create("tenant")
+    site.wait_for(task, "input_required")
+    site.sending(x_tenant="red").answer(task, "name", name="octocat")
+    assert site.text(task) == "blue blue"
+
+
 def test_a_task_that_waits_for_a_user_occupies_no_place(site: Site) -> None:
     site.worker("w1", "--concurrency", "1")
     waiting = site.create("ask")

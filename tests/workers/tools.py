@@ -52,6 +52,14 @@ def asker_now(worker: str) -> Asker:
 
 
 @tool(task="required")
+async def tenant(ctx: Context) -> str:
+    """Return the tenant of the request that created the task, before and after a question."""
+    before = ctx.headers["X-Tenant"]
+    await ctx.elicit("name", "Who are you?", Name)
+    return f"{before} {ctx.headers['x-tenant']}"
+
+
+@tool(task="required")
 async def ask(ctx: Context) -> str:
     """Ask for a name."""
     asker = await ctx.step("asker", asker_now, ctx.replica_id)

@@ -29,6 +29,7 @@ from pydantic_core.core_schema import custom_error_schema, no_info_after_validat
 from gateway.http_client.tls import TlsFiles
 from gateway.protocol.uris.globs import problem_of_glob
 from gateway.settings.hosts import is_loopback
+from gateway.settings.model import HEADER_NAME
 from gateway.settings.rates import Rate, parse_rate
 from gateway.upstreams.config.variables import SecretText, Variables, shown
 
@@ -45,7 +46,6 @@ PREFIX: Final = re.compile(r"(?:[a-z][a-z0-9-]{0,31})?")
 _GLOB: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,128}")
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ \t!-~]*[!-~])?)?")
 _URL: Final = re.compile(r"https?://[!#-;=?-\[\]_a-z~%]+", re.IGNORECASE)
 _OWN_HEADERS: Final = frozenset(
@@ -146,7 +146,7 @@ def _is_proxy(url: str) -> bool:
 
 
 def _check_header_name(name: str) -> str:
-    if not _HEADER_NAME.fullmatch(name):
+    if not HEADER_NAME.fullmatch(name):
         raise ValueError("not the name of a header; use letters, digits and dashes")
     if name.lower() in _OWN_HEADERS or name.lower().startswith("mcp-param-"):
         raise ValueError("the gateway sets this header itself; remove it")
@@ -234,7 +234,7 @@ Headers = Annotated[
         lambda headers: tuple((headers or {}).items()),
     ),
 ]
-_Forwarded = Annotated[str, Use("a list of names of headers", _HEADER_NAME.fullmatch), AfterValidator(_check_forwarded)]
+_Forwarded = Annotated[str, Use("a list of names of headers", HEADER_NAME.fullmatch), AfterValidator(_check_forwarded)]
 HeaderNames = Annotated[
     tuple[_Forwarded, ...],
     Field(max_length=MAX_HEADERS),
