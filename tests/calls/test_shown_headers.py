@@ -58,6 +58,7 @@ BLUE = (b"x-tenant", b"blue")
 RED = (b"x-tenant", b"red")
 
 
+@pytest.mark.setting("tool_headers")
 async def test_every_leg_sees_the_headers_of_the_first_request(app: GatewayApp) -> None:
     first = await post(app, tool_call("greet"), BLUE, (b"x-other", b"hidden"))
     answered = tool_call(
