@@ -391,7 +391,10 @@ class RunningCall:
                     self._refuse_own("The question")
                 return msgspec.Raw(encoded), name
         except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
-            failed = self._unable(error) or self._runner.failures.result(call.served, error, self.journal)
+            try:
+                failed = self._unable(error) or self._runner.failures.result(call.served, error, self.journal)
+            finally:
+                error.__traceback__ = None  # leads to the leg, which has the error: a circle that keeps the arguments
             fields = call.words.complete(failed)
             told, name = msgspec.Raw(encode(fields)), "failed"
         if call.order is None or call.order.otherwise is None or self._detaching is not Detaching.POSSIBLE:

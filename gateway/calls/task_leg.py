@@ -163,6 +163,8 @@ def _failed(tool: Tool, error: Exception, journal: Journal, failures: Failures) 
         return Finished(result=failures.result(tool, error, journal))
     except RpcError as told:
         return Finished(error=error_of(told))
+    finally:
+        error.__traceback__ = None  # leads to the leg, which has the error: a circle that keeps the arguments
 
 
 def _stored_questions(questions: Mapping[str, Question], journal: Journal) -> dict[str, TaskQuestion]:

@@ -55,7 +55,7 @@ class AskingLeg(StoppableLeg):
         self.supports = supports
         self._declared = declared if policy.strict_asks else None
         self._progressed = False
-        self._misfits: dict[str, InvalidAnswer] = {}
+        self._misfits: dict[str, tuple[str, str]] = {}  # why answers do not fit: for the user, and for everyone else
         # Now and not when the function runs: a task may run it, with the journal alone.
         self._fresh = self._record_expected(fresh, "" if journal.slot is None else journal_key(journal, ""))
 
@@ -143,7 +143,8 @@ class AskingLeg(StoppableLeg):
             except InvalidAnswer as invalid:
                 self.journal.forget(key, digest)
                 self.journal.refused[key] = self.journal.refused.get(key, 0) + 1
-                self._misfits[key] = invalid
+                # Not the error itself: its traceback would keep the answer, which may be large, as long as the leg.
+                self._misfits[key] = (str(invalid), invalid.unquoted)
         return default
 
     def _answer(self, key: str, digest: bytes) -> Answer | None:
@@ -175,12 +176,12 @@ class AskingLeg(StoppableLeg):
             if len(self.journal.answers.get(prefix + key, {})) >= MAX_FORMS:  # all of them are answers to other forms
                 return self._stopping(Failed(_never_same(key)))
             pending[prefix + key] = question.digest
-        for recorded_as, misfit in self._misfits.items():
+        for recorded_as, (reason, unquoted) in self._misfits.items():
             key = recorded_as.removeprefix(prefix)
             if key in missing:
                 if self.journal.refused[recorded_as] >= MAX_ASKED:
-                    return self._stopping(Failed(_never_fit(key, misfit.unquoted)))
-                missing[key] = explained(missing[key], str(misfit))
+                    return self._stopping(Failed(_never_fit(key, unquoted)))
+                missing[key] = explained(missing[key], reason)
         self.journal.input_rounds += 1
         return self._stopping(NeedsInput(missing))
 

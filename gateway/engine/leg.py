@@ -41,6 +41,9 @@ question."""
 MAX_ROUNDS_BEFORE_SHED = 6
 """A call that has asked more often than this is not shed: its questions need the rounds that are left."""
 
+EMITS_AT_ONCE = 256
+"""How many blocks a leg emits again before others have a turn: a task may have emitted thousands."""
+
 T = TypeVar("T")
 
 Migration: TypeAlias = Callable[[Json], Any]
@@ -270,6 +273,8 @@ class Leg(AskingLeg):
             raise self.broken(AuthoringError("two blocks are emitted at once; await one before you emit the next"))
         self._emits += 1
         if self._emits <= len(self.journal.segments):
+            if self._emits % EMITS_AT_ONCE == 0:
+                await self.host.yield_now()
             return
         self.journal.segments.append(block)
         if self.keeper is None:

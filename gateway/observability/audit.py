@@ -41,7 +41,8 @@ class AuditLog:
     """Writes audit lines.
 
     `write` gets one whole line, including its line break. `clock` returns seconds since the epoch. `is_writable`
-    returns whether lines are written now; None if calls may run without an audit line.
+    returns whether lines are written now; None if calls may run without an audit line. `write_refused` gets the lines
+    of refused requests, which may be lost while others still are not; by default it is `write`.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class AuditLog:
         *,
         as_json: bool,
         is_writable: Callable[[], bool] | None = None,
+        write_refused: Write | None = None,
     ) -> None:
         self._write = write
+        self._write_refused = write_refused or write
         self._is_writable = is_writable
         self._clock = clock
         self._format = Json(replica_id) if as_json else Text(replica_id)
@@ -107,7 +110,8 @@ class AuditLog:
 
     def task(self, principal: Principal | None, method: str, tool: str, *, task: str, phase: str) -> None:
         """Record what a caller did with a task, and the phase of the task after that."""
-        self._note("task", principal, method=method, target=tool[:MAX_TARGET_CHARS], task=task, phase=phase)
+        fields = {"method": method, "target": tool[:MAX_TARGET_CHARS], "task": task, "phase": phase}
+        self._write(self._format.line(self._timestamp(), "task", fields, principal))
 
     def refused(
         self,
@@ -124,10 +128,8 @@ class AuditLog:
         """
         reason = RefusalReason.of(error).value
         fields = {"method": method, "target": target, "reason": reason, "cause": cause_of(error), "client": client}
-        self._note("refused", principal, **{name: value[:MAX_TARGET_CHARS] for name, value in fields.items() if value})
-
-    def _note(self, event: str, principal: Principal | None, **fields: Any) -> None:
-        self._write(self._format.line(self._timestamp(), event, fields, principal))
+        fields = {name: value[:MAX_TARGET_CHARS] for name, value in fields.items() if value}
+        self._write_refused(self._format.line(self._timestamp(), "refused", fields, principal))
 
     def _timestamp(self) -> str:
         """Return the time in UTC, to the millisecond. Everything but the milliseconds is formatted once a second."""

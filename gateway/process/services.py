@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError, TaskStoreDown
@@ -162,6 +162,10 @@ def _parse_ring(content: bytes) -> KeyRing:
     return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
 
 
+REFUSED_SHARE: Final = 0.5
+"""How full refused requests may make the queue of audit lines: nothing limits them while the log cannot be written."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAuditLog:
     """An audit log and its destination.
@@ -184,9 +188,17 @@ def make_audit_log(settings: Settings) -> OpenAuditLog:
     writer.keeps = settings.audit_log_required
     lines = Lines(writer)
     is_writable = (lambda: lines.is_writable) if settings.audit_log_required else None
-    audit = AuditLog(lines.write, settings.replica_id, time.time, as_json=as_json, is_writable=is_writable)
+    refused = Lines(writer, share=REFUSED_SHARE)
+    audit = AuditLog(
+        lines.write,
+        settings.replica_id,
+        time.time,
+        as_json=as_json,
+        is_writable=is_writable,
+        write_refused=refused.write,
+    )
     close = _nothing if to_stderr else functools.partial(close_before_exit, writer)
-    return OpenAuditLog(audit, lambda: lines.lost, close)
+    return OpenAuditLog(audit, lambda: lines.lost + refused.lost, close)
 
 
 def _file_writer(path: str) -> LineWriter:

@@ -24,6 +24,9 @@ from gateway.tasks.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.tasks.question_keys import wire_keys
 from gateway.tokens.key_holder import KeyHolder
 
+SEGMENT_BYTES = 128
+"""As how many bytes a segment counts besides its block: a task may have some 30,000 empty ones, not millions."""
+
 MAX_FIELD_CHARS = token_chars(MAX_STORED_BYTES)
 """The longest sealed value that is opened, and so the longest that is written."""
 
@@ -78,7 +81,7 @@ class Records:
         If they are larger than the result that they belong to may be, this raises `ValueTooLarge`.
         """
         packed = pack(dict(block))
-        emitted = claim.emitted + len(packed)
+        emitted = claim.emitted + SEGMENT_BYTES + len(packed)
         if emitted > self._max_value_bytes:
             raise ValueTooLarge("The output of the task", emitted, self._max_value_bytes)
         return self.seal_packed(claim.owner, claim.task_id, segment_field(seq), packed), emitted

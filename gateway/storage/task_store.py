@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -24,7 +24,7 @@ from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber, topic_of
 from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records
-from gateway.storage.redis_keys import PHASES, RedisKeys, TaskPlace
+from gateway.storage.redis_keys import PHASES, RedisKeys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.storage.task_scripts import BRIEF_FIELDS
 from gateway.storage.unreadable import Unreadable
@@ -45,6 +45,9 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _STATE_AFTER = {UseEnd.NEVER: "", UseEnd.REPEATABLE: "kept", UseEnd.USED: "used"}
 
+
+SEGMENTS_AT_ONCE: Final = 512
+"""How many segments are opened in one turn."""
 
 BRIEFS_AT_ONCE: Final = 8
 """How many tasks of a page are opened in one turn."""
@@ -214,10 +217,8 @@ class RedisTaskStore(TaskStore):
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.tasks.ports.TaskStore.segments`. A segment that does not open ends the list."""
         async with self._large_reads.of(owner):
-            entries = await segment_entries(self._client, self._keys.place(owner, task_id), after)
-            if len(entries) > 1:
-                await self._turns.begin(None, owner)
-            return opened_segments(self._reader, owner, task_id, entries)
+            place = self._keys.place(owner, task_id)
+            return await read_segments(self._client, self._reader, place, after, lambda: self._turns.begin(None, owner))
 
     @override
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
@@ -347,21 +348,27 @@ class _Reads:
         self.failed = 0
 
 
-async def segment_entries(client: RedisClient, place: TaskPlace, after: int) -> list[Any]:
-    """Return what a task emitted after a segment, as it is stored."""
-    entries: list[Any] = await client.command("XRANGE", place.segments, f"({after}", "+")
-    return entries
+async def read_segments(
+    client: RedisClient, reader: RecordReader, place: TaskPlace, after: int, pause: Callable[[], Awaitable[None]]
+) -> list[Any]:
+    """Return the blocks that a task emitted after a segment, up to the first one that does not open.
 
-
-def opened_segments(reader: RecordReader, owner: str, task_id: str, entries: Iterable[Any]) -> list[Any]:
-    """Return the blocks in stored segments, up to the first one that does not open."""
-    blocks = []
-    for entry_id, fields in entries:
-        try:
-            blocks.append(reader.segment(owner, task_id, int(entry_id.partition(b"-")[0]), fields))
-        except Unreadable:
-            break
-    return blocks
+    A task may have thousands, so they are opened in portions, with a `pause` before each that has more than one.
+    """
+    blocks: list[Any] = []
+    owner, task_id = split_member(place.member)
+    while True:
+        entries = await client.command("XRANGE", place.segments, f"({after}", "+", "COUNT", SEGMENTS_AT_ONCE)
+        if len(entries) > 1:
+            await pause()
+        for entry_id, fields in entries:
+            after = int(entry_id.partition(b"-")[0])
+            try:
+                blocks.append(reader.segment(owner, task_id, after, fields))
+            except Unreadable:
+                return blocks
+        if len(entries) < SEGMENTS_AT_ONCE:
+            return blocks
 
 
 async def read_totals(client: RedisClient, keys: RedisKeys) -> dict[Phase, int]:

@@ -28,9 +28,8 @@ from gateway.storage.task_scripts import GROUP
 from gateway.storage.task_store import (
     DEFAULT_MAX_TTL_MS,
     DEFAULT_PARTITIONS,
-    opened_segments,
+    read_segments,
     read_totals,
-    segment_entries,
 )
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks.model import Phase
@@ -149,8 +148,8 @@ class RedisWorkQueue(WorkQueue):
 
     @override
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        entries = await segment_entries(self._client, self._keys.place(owner, task_id), after)
-        return opened_segments(self._reader, owner, task_id, entries)
+        place = self._keys.place(owner, task_id)
+        return await read_segments(self._client, self._reader, place, after, lambda: asyncio.sleep(0))
 
     @override
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:

@@ -17,12 +17,16 @@ from gateway.http.asgi import Receive, Scope, Send
 from gateway.http.shortcut import SHORTCUT
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.headers import Headers
+from gateway.runtime.turns import Turns
 from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange
 from gateway.web.hop import HOP_TYPE
 from gateway.web.origins import OriginPolicy
 
 MAX_ARRIVING: Final = 32
 """How many messages that are still arriving are read at a time."""
+
+QUICK_BYTES: Final = 65536
+"""Larger messages are opened in turns. One may hold a client's answer, which takes long to decode."""
 
 ARRIVAL_SECONDS: Final = 2.0
 """How long the body of a message may take to arrive. Its sender waits no longer for the reply."""
@@ -52,6 +56,7 @@ class HopEndpoint:
     _: KW_ONLY
     max_bytes: int
     _arriving: int = field(default=0, init=False)
+    _turns: Turns = field(default_factory=Turns, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
@@ -70,7 +75,10 @@ class HopEndpoint:
     async def _reply(self, scope: Scope, exchange: Exchange) -> bytes | None:
         try:
             self._check(scope)
-            return await self.take(await self._body(exchange))
+            message = await self._body(exchange)
+            if len(message) > QUICK_BYTES:
+                await self._turns.begin(None, None)
+            return await self.take(message)
         except _NotTaken as not_taken:
             self.telemetry.hop_refused(not_taken.reason)
             return None

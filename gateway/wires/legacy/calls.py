@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from gateway.authoring.tools import Tool
 from gateway.calls.authority import Authority
 from gateway.calls.failures import failed_result
-from gateway.calls.runner import Conversation, Ran
+from gateway.calls.runner import QUICK_BYTES, Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
 from gateway.ensured import ensured
@@ -38,6 +38,7 @@ from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.registry.registry import Registry
 from gateway.runtime.sources import Clock
+from gateway.runtime.turns import Turns
 from gateway.tokens.request_ids import RequestIds
 from gateway.wires.handshake.tasks import TTL_FORM
 from gateway.wires.legacy.pending_answers import (
@@ -73,6 +74,7 @@ class LegacyCalls:
     takes_tasks: bool
     max_json_depth: int
     max_json_values: int
+    _turns: Turns = field(default_factory=Turns, init=False)
 
     async def call(self, incoming: Incoming, /) -> Reply:
         """Answer `tools/call`.
@@ -176,7 +178,12 @@ class LegacyCalls:
             raise CannotContinue(_why(error)) from None
         with contextlib.suppress(Overloaded):  # a user's answers are not discarded, however busy the replica is
             await client.enter()
-        return {keys[wire_key]: self._read(body) for wire_key, body in bodies.items()}
+        answers = {}
+        for wire_key, body in bodies.items():
+            if len(body) > QUICK_BYTES:
+                await self._turns.begin(None, incoming.caller.principal)
+            answers[keys[wire_key]] = self._read(body)
+        return answers
 
     async def _answers(self, call: WaitingCall, seconds: float) -> dict[str, bytes]:
         """Wait for the bodies of the answers. Count an answer that ends its call because there is no room for it."""
