@@ -65,6 +65,8 @@ _SIMILAR = 0.75
 """How similar an unknown name must be to a setting for it to be suggested, as `difflib` measures it."""
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
+# RFC 6749 appendix A.1, without commas.
+_CLIENT_ID = re.compile(r"[ -+\--~]{1,256}")
 _CLAIM = re.compile(r"[!-+\--~]{1,256}")
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
 _MAX_REPLICA_URL_CHARACTERS = 255
@@ -194,10 +196,19 @@ def _check_scope(scope: str) -> str:
 def _check_claims(claims: tuple[str, ...]) -> tuple[str, ...]:
     if len(claims) > MAX_CLAIMS:
         raise ValueError(f"names {len(claims)} claims")
-    for claim in claims:
-        if not _CLAIM.fullmatch(claim):
-            raise ValueError(f"{claim[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a claim")
-    return claims
+    return tuple(map(_check_claim, claims))
+
+
+def _check_claim(claim: str) -> str:
+    if not _CLAIM.fullmatch(claim):
+        raise ValueError(f"{claim[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a claim")
+    return claim
+
+
+def _check_client_id(client_id: str) -> str:
+    if not _CLIENT_ID.fullmatch(client_id):
+        raise ValueError(f"{client_id[:_SHOWN_VALUE_CHARACTERS]!r} is not a client id")
+    return client_id
 
 
 def _read_rate(value: object) -> object:
@@ -369,6 +380,14 @@ class Settings(BaseSettings):
     ] = ()
     """The claims of a bearer token that tools see in `ctx.principal.claims`, separated by commas, such as
     `email,groups`."""
+
+    jwt_scope_claim: Annotated[_Text, AfterValidator(_check_claim), Expects("the name of a claim")] | None = None
+    """The claim of a bearer token that has its scopes, such as `permissions`. Unset: `scope`, or `scp` if there is no
+    `scope`."""
+
+    jwt_client_ids: Annotated[tuple[str, ...], *_list(_check_client_id, "client ids")] = ()
+    """The clients whose access tokens need no `aud`, separated by commas, for Amazon Cognito. Unset: every token needs
+    one."""
 
     token_exchange_url: _Place | None = None
     """The token endpoint where `ctx.exchange_token` exchanges callers' tokens (RFC 8693). Unset: tools cannot."""
