@@ -69,6 +69,13 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
 _CLIENT_ID = re.compile(r"[ -+\--~]{1,256}")
 _CLAIM = re.compile(r"[!-+\--~]{1,256}")
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
+# redis-py guesses where an unencoded password ends, and calls the rest host, port, path or fragment.
+_REDIS_USER = r"(?:(?:(?![%/?#@\[\]\\])[!-~]|%[0-9A-Fa-f]{2})*+@)?"
+_REDIS_URL = re.compile(
+    rf"(?:unix://{_REDIS_USER}/[^@?#\s]*+|rediss?(?:\+cluster)?://{_REDIS_USER}"
+    r"(?:[\w.~-]*+|\[[0-9A-Za-z:.%]++\])(?::[0-9]{1,5})?(?:/[0-9]*+/?)?)(?:\?[^@#\s]*+)?",
+    re.ASCII,
+)
 _MAX_REPLICA_URL_CHARACTERS = 255
 _HOST_NAME = "{hostname}"
 """Placeholder for this host's name in `GATEWAY_REPLICA_URL`, since containers of one service share one environment."""
@@ -89,6 +96,13 @@ def _check_module(module: str) -> str:
     if not names_file(module) and not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{module!r} is neither a module name nor a file")
     return module
+
+
+def _trim_secret(secret: SecretStr) -> SecretStr:
+    trimmed = secret.get_secret_value().strip()
+    if not trimmed:
+        raise ValueError("only blanks")
+    return SecretStr(trimmed)
 
 
 def _check_jwt_secret(secret: SecretStr) -> SecretStr:
@@ -116,7 +130,8 @@ def _check_host(host: str) -> str:
 
 def _check_origin(origin: str) -> str:
     parts = urlsplit(origin)
-    if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query or parts.fragment):
+    is_bare = not (parts.path or parts.query or parts.fragment or "@" in parts.netloc)
+    if origin != "*" and not (parts.scheme and parts.netloc and is_bare):
         raise ValueError(f"{origin!r} is not an origin")
     return origin
 
@@ -127,8 +142,11 @@ def _check_network(network: str) -> str:
 
 
 def _check_redis_url(url: SecretStr) -> SecretStr:
-    if not url.get_secret_value().startswith(REDIS_SCHEMES):
+    text = url.get_secret_value()
+    if not text.startswith(REDIS_SCHEMES):
         raise ValueError("unknown scheme")
+    if not _REDIS_URL.fullmatch(text):
+        raise ValueError("not a Redis URL; in a password, write % as %25, / as %2F, @ as %40, ? as %3F, # as %23")
     return url
 
 
@@ -158,7 +176,8 @@ def _is_url(text: str, *, query: bool) -> bool:
         host, port = parts.hostname, parts.port
     except ValueError:
         return False
-    return bool(host) and port != 0 and "@" not in parts.netloc and "#" not in text and (query or "?" not in text)
+    # Behind an @, also one in the path or query, may be what was meant to be the host, and before it a password.
+    return bool(host) and port != 0 and "@" not in text and "#" not in text and (query or "?" not in text)
 
 
 def _check_replica_url(url: str) -> str:
@@ -183,7 +202,9 @@ def _check_place(url: str) -> str:
 def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
     if not good:
         # Do not quote a URL with a user: a password often follows the name.
-        raise ValueError("contains a user name" if "@" in url else f"{shown or url!r} is not valid")
+        raise ValueError(
+            "contains a user name, or an @ that is not %40" if "@" in url else f"{shown or url!r} is not valid"
+        )
     return url
 
 
@@ -250,7 +271,13 @@ def _list(check: Callable[[str], str], of: str) -> tuple[object, ...]:
     """Return the metadata of values separated by commas, each of which is checked."""
 
     def check_all(values: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(check, values))
+        try:
+            return tuple(map(check, values))
+        except ValueError:
+            # A password with a comma has been split, so no part may be quoted.
+            if any("@" in value for value in values):
+                raise ValueError("not valid") from None
+            raise
 
     return BeforeValidator(_split_names), AfterValidator(check_all), Expects(f"a comma-separated list of {of}")
 
@@ -267,6 +294,7 @@ _Text = Annotated[str, BeforeValidator(_strip)]
 _Line = Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z"), Expects("one line of 1 to 512 characters")]
 _Path = Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")]
 _A_URL = Expects("an https URL (http only for this machine) without a user or a fragment")
+_Secret = Annotated[SecretStr, AfterValidator(_trim_secret)]
 _Page = Annotated[_Text, AfterValidator(_check_page), _A_URL]
 _Place = Annotated[_Text, AfterValidator(_check_place), _A_URL]
 
@@ -314,7 +342,7 @@ class Settings(BaseSettings):
     server_icons: Annotated[tuple[str, ...], *_list(_check_page, "https URLs")] = ()
     """The URLs of the server's icons, separated by commas. Unset: those of the tool modules."""
 
-    seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = None
+    seal_keys: Annotated[_Secret, Expects("what `gateway keys new` prints")] | None = None
     """The keys that seal unfinished calls, the same on all replicas, separated by commas or newlines. The first seals,
     all open."""
 
@@ -341,7 +369,7 @@ class Settings(BaseSettings):
 
     jwt_secret: (
         Annotated[
-            SecretStr,
+            _Secret,
             AfterValidator(_check_jwt_secret),
             Expects(f"a secret of at least {MIN_JWT_SECRET_BYTES} bytes, such as `openssl rand -hex 32` prints"),
         ]
@@ -395,7 +423,7 @@ class Settings(BaseSettings):
     token_exchange_client_id: _Line | None = None
     """The client id of this deployment at the token endpoint."""
 
-    token_exchange_client_secret: Annotated[SecretStr, Expects("the secret of the client")] | None = None
+    token_exchange_client_secret: Annotated[_Secret, Expects("the secret of the client")] | None = None
     """The secret of that client."""
 
     public_url: _Place | None = None
@@ -549,7 +577,7 @@ class Settings(BaseSettings):
 
     redis_url: (
         Annotated[
-            SecretStr, AfterValidator(_check_redis_url), Expects(f"a URL that starts with {', '.join(REDIS_SCHEMES)}")
+            _Secret, AfterValidator(_check_redis_url), Expects(f"a URL that starts with {', '.join(REDIS_SCHEMES)}")
         ]
         | None
     ) = None
@@ -902,7 +930,6 @@ def _read_secret_file(name: str, path: str) -> str:
         raise ConfigurationError(f"{name}: {path!r} cannot be read: {reason}; name a readable file") from None
     except ValueError:
         raise ConfigurationError(f"{name}: {path!r} is not a UTF-8 text file; name one that is") from None
-    text = text.strip("\r\n")
     if not text.strip():
         raise ConfigurationError(f"{name}: {path!r} is empty; write the secret to it")
     return text
