@@ -31,11 +31,11 @@ def server(certificate: Path, *, clients: Path | None = None, version: ssl.TLSVe
     return context
 
 
-def ending(name: str, end: str) -> str:
-    """Write something to the end of a file, and return its name."""
-    with Path(name).open("a") as file:
+def ending(path: Path, end: str) -> Path:
+    """Write something to the end of a file, and return it."""
+    with path.open("a") as file:
         file.write(end)
-    return name
+    return path
 
 
 async def loopback(host: str, port: int) -> list[str]:
