@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from gateway.protocol.uris.canonical import NotCanonical, canonical
 
-# Parsers agree on what these mean. `'` is left out, because WHATWG's parser encodes it in a query.
+# Parsers agree on what these mean. `'` is left out, because WHATWG's parser encodes it in a query, and a dot after the
+# host, because not every parser removes it.
 _PLAIN_URL: Final = re.compile(
-    r"https?://[A-Za-z0-9\[][^/?#@\\]*+(?:/[^?#\\]*+)?(?:\?[^#\\']++)?", re.ASCII | re.IGNORECASE
+    r"https?://(?![^/?]*\.(?:[:/?]|\Z))[A-Za-z0-9\[][^/?#@\\%]*+(?:/[^?#\\]*+)?(?:\?[^#\\']++)?",
+    re.ASCII | re.IGNORECASE,
 )
 # RFC 6749 section 3.3.
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]+")

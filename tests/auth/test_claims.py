@@ -80,6 +80,7 @@ OTHERS = [
     *("https://here.example/mcp#here", "https://user@here.example/mcp", "https://@here.example/mcp"),
     *("https://here.example%2Fmcp", "https://here.example/%2e%2e%2fmcp", "https://here.example\\mcp"),
     *("https:here.example/mcp", "https:/here.example/mcp", "https:///here.example/mcp", "//here.example/mcp"),
+    *("https://here.example./mcp", "https://here.example.:443/mcp", "https://here%2Eexample/mcp"),
     *(
         " https://here.example/mcp",
         "https://here.example/mcp ",

@@ -242,6 +242,16 @@ def test_a_check_shows_nothing_of_a_password(password: str) -> None:
     assert hides(report.as_text(), report.as_json())
 
 
+@pytest.mark.parametrize("password", MISTYPED)
+def test_a_mistyped_proxy_is_named_without_its_password(password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", f"http://user:{password}@127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "")
+    issued = {"GATEWAY_JWKS_URL": "https://id.example.com/keys", "GATEWAY_JWT_ISSUER": "id"}
+    report = examine(None, issued)
+    assert "GATEWAY_JWKS_URL: the keys cannot be read" in report.as_text()
+    assert hides(report.as_text(), report.as_json())
+
+
 def test_a_process_with_mistyped_passwords_shows_nothing_of_them(tmp_path: Path) -> None:
     environ = {
         **dict.fromkeys(WEB, f"https://user:{MISTYPED[0]}@id.example.com/a"),
