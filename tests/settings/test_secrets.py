@@ -211,6 +211,27 @@ def test_a_proxy_gets_the_password_that_was_written_or_none(user: str, password:
         assert proxy_of(url).host in ("proxy.example.com", "::1")
 
 
+TWO_READINGS = ["u:12/3@p", "u:p@12/3@p", "u:p@ss@p", "u:p@ss#w@p", "u:p@ss?w@p", "u:12?3@p", "u:12#3@p"]
+"""URLs, without their scheme, whose host may be `p` or a part of the password."""
+
+
+@pytest.mark.parametrize("rest", TWO_READINGS)
+def test_a_url_with_two_readings_is_not_a_proxy_an_origin_or_an_upstream(rest: str) -> None:
+    url = f"https://{rest}"
+    readers: list[Callable[[str], object]] = [
+        proxy_of,
+        TypeAdapter(Proxy).validate_python,
+        TypeAdapter(Url).validate_python,
+    ]
+    assert None not in [refuses(read, url) for read in readers]
+    assert shown_of({"GATEWAY_ALLOWED_ORIGINS": url})[0] is None
+
+
+def test_an_origin_has_no_user() -> None:
+    assert shown_of({"GATEWAY_ALLOWED_ORIGINS": "https://user:pass@id.example.com"})[0] is None
+    assert shown_of({"GATEWAY_ALLOWED_ORIGINS": "https://id.example.com"})[0] is not None
+
+
 @given(USERS, PASSWORDS)
 def test_an_upstream_gets_no_password_in_its_url(user: str, password: str) -> None:
     refusal = refuses(TypeAdapter(Url).validate_python, f"https://{user}:{password}@mcp.example.com/mcp")
