@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import hmac
 import json
 import ssl
 import threading
@@ -83,6 +84,22 @@ def token_of(header: Mapping[str, Any], claims: Mapping[str, Any], sign: Callabl
     parts = [_encode(json.dumps(part).encode()) for part in (header, claims)]
     signed = b".".join(parts)
     return b".".join([signed, _encode(sign(signed))]).decode()
+
+
+def signed(key: SigningKey, header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
+    """Sign exactly these claims. The header names the key beside these members; one with the value None is left out."""
+    members = {"alg": key.algorithm, "kid": key.key_id, **header}
+    algorithm = jwt.get_algorithm_by_name(key.algorithm)
+    return token_of(
+        {name: value for name, value in members.items() if value is not None},
+        claims,
+        lambda text: algorithm.sign(text, key.private_key),
+    )
+
+
+def mac_of(secret: bytes, name: str = "sha256") -> Callable[[bytes], bytes]:
+    """Return what signs with a shared secret."""
+    return lambda signed: hmac.digest(secret, signed, name)
 
 
 def _encode(part: bytes) -> bytes:

@@ -20,17 +20,19 @@ def mint(
     issuer: str | None = None,
     client_id: str | None = None,
     claims: Mapping[str, Any] = MappingProxyType({}),
+    scope_claim: str = "scope",
     now: float | None = None,
 ) -> str:
     """Sign a token with HS256 that `TokenVerifier` accepts for the same secret, audience and issuer.
 
     The audience is a deployment. `client_id` is the client that acts for the user, if any (RFC 9068 section 2.2). The
-    arguments take precedence over `claims`. `now` is in seconds since the epoch; None for the current time.
+    arguments take precedence over `claims`. The scopes are in `scope_claim`. `now` is in seconds since the epoch; None
+    for the current time.
     """
     issued_at = int(time.time() if now is None else now)
     told = {**claims, "sub": sub, "aud": audience, "iat": issued_at, "exp": issued_at + ttl_seconds}
     if scopes:
-        told["scope"] = " ".join(scopes)
+        told[scope_claim] = " ".join(scopes)
     if issuer is not None:
         told["iss"] = issuer
     if client_id is not None:

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import jwt
 
+from gateway.auth.claims import Audiences, RefusedToken, check_type, instant_of, scopes_of, text_of
 from gateway.auth.keys import Keys, KeysUnavailable, SharedSecret, UnknownKey
 from gateway.auth.providers import RETRY_SECONDS, FileKeys, UrlKeys
 from gateway.auth.token_exchange import TokenExchange
@@ -46,14 +47,6 @@ _NOT_VALID: Final = "The access token is not valid"
 _WHAT_DECODING_RAISES: Final = (jwt.PyJWTError, ValueError, RecursionError)
 
 log = logging.getLogger(__name__)
-
-
-class _RefusedToken(Exception):
-    """A token was refused. The reason is for the log, and contains nothing of the token."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +122,13 @@ class TokenVerifier:
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
         challenges: Challenges | None = None,
         claims: Iterable[str] = (),
+        scope_claim: str | None = None,
+        client_ids: Iterable[str] = (),
         exchange: TokenExchange | None = None,
     ) -> None:
         self._keys = keys
-        self._audiences = audiences
+        self._named = audiences
+        self._audiences = Audiences(audiences, client_ids)
         self._algorithms = frozenset(algorithms)
         self._issuer = issuer
         self._leeway_seconds = leeway_seconds
@@ -140,13 +136,14 @@ class TokenVerifier:
         self._cache_entries = cache_entries
         self._challenges = challenges or Challenges()
         self._claims = tuple(claims)
+        self._scope_claim = scope_claim
         self._exchange = exchange
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
         # A token whose key is gone must not stay in the cache.
         keys.on_change(self._verified.clear)
 
     def __repr__(self) -> str:
-        return f"TokenVerifier(audiences={self._audiences!r}, issuer={self._issuer!r})"
+        return f"TokenVerifier(audiences={self._named!r}, issuer={self._issuer!r})"
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Keep the keys fresh while the context is open."""
@@ -196,7 +193,7 @@ class TokenVerifier:
             return known
         try:
             return await self._judge(authorization_header)
-        except _RefusedToken as refused:
+        except RefusedToken as refused:
             # Every refused token gets this answer; the reason goes to the log.
             log.info("bearer token refused", extra={"reason": refused.reason})
             raise HttpRefusal(
@@ -212,7 +209,7 @@ class TokenVerifier:
         try:
             key = await self._keys.find(algorithm, key_id)
         except UnknownKey:
-            raise _RefusedToken("no matching key") from None
+            raise RefusedToken("no matching key") from None
         except KeysUnavailable:
             log.info("bearer token not checked", extra={"reason": "no keys yet"})
             retry = ("retry-after", f"{RETRY_SECONDS:.0f}")
@@ -230,32 +227,40 @@ class TokenVerifier:
         try:
             header = jwt.get_unverified_header(token)
         except _WHAT_DECODING_RAISES as error:
-            raise _RefusedToken(type(error).__name__) from None
+            raise RefusedToken(type(error).__name__) from None
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in self._algorithms:
-            raise _RefusedToken("its algorithm is not accepted")
+            raise RefusedToken("its algorithm is not accepted")
         if "crit" in header:  # extensions that must be understood (RFC 7515 section 4.1.11); we know none
-            raise _RefusedToken("critical extensions")
+            raise RefusedToken("critical extensions")
         if key_id is not None and not isinstance(key_id, str):
-            raise _RefusedToken("kid is not a string")
+            raise RefusedToken("kid is not a string")
+        check_type(header.get("typ"))
         return algorithm, key_id
 
     def _verify(self, token: str, algorithm: str, key: Any) -> VerifiedToken:
         try:
-            # `_check_times` checks the times, against our own clock.
+            # `_check_times` checks the times, against our own clock, and `Audiences` what PyJWT compares as text.
             claims = jwt.decode(
                 token,
                 key,
                 algorithms=[algorithm],
-                audience=self._audiences,
                 issuer=self._issuer,
-                options={"require": ["exp"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
+                options={
+                    "require": ["exp"],
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                    "verify_aud": False,
+                },
             )
         except _WHAT_DECODING_RAISES as error:
-            raise _RefusedToken(type(error).__name__) from None
+            raise RefusedToken(type(error).__name__) from None
+        self._audiences.check(claims)
         expires_at = self._check_times(claims)
         ends_at = expires_at + self._leeway_seconds
-        principal = _principal(claims, _selected(claims, self._claims) if self._claims else NO_CLAIMS)
+        selected = _selected(claims, self._claims) if self._claims else NO_CLAIMS
+        principal = _caller(claims).holding(scopes=scopes_of(claims, self._scope_claim), claims=selected)
         exchange = None
         if self._exchange is not None:
             exchange = self._exchange.for_token(token, principal, lambda: ends_at - self._clock())
@@ -263,12 +268,12 @@ class TokenVerifier:
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         now = self._clock()
-        expires_at = _instant(claims, "exp")
+        expires_at = instant_of(claims, "exp")
         if now >= expires_at + self._leeway_seconds:
-            raise _RefusedToken("expired")
+            raise RefusedToken("expired")
         for name in ("nbf", "iat"):
-            if name in claims and _instant(claims, name) > now + self._leeway_seconds:
-                raise _RefusedToken(f"{name} is in the future")
+            if name in claims and instant_of(claims, name) > now + self._leeway_seconds:
+                raise RefusedToken(f"{name} is in the future")
         return expires_at
 
     def _no_token(self) -> HttpRefusal:
@@ -302,6 +307,8 @@ def make_verifier(
         clock=clock,
         challenges=challenges,
         claims=settings.jwt_claims,
+        scope_claim=settings.jwt_scope_claim,
+        client_ids=settings.jwt_client_ids,
         exchange=TokenExchange.of(settings),
     )
 
@@ -326,13 +333,13 @@ def parse_bearer(header: str) -> str | None:
     Another scheme is treated like a missing token, so it gives None.
     """
     if len(header) > MAX_HEADER_CHARACTERS:
-        raise _RefusedToken("the header is too long")
+        raise RefusedToken("the header is too long")
     scheme, _, rest = header.strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
         return None
     token = rest.strip(" ")
     if not token.isascii() or not _ONE_TOKEN.fullmatch(token):
-        raise _RefusedToken("not exactly one token")
+        raise RefusedToken("not exactly one token")
     return token
 
 
@@ -342,7 +349,7 @@ def _usual_spelling(header: str) -> str:
         return header
     try:
         token = parse_bearer(header)
-    except _RefusedToken:
+    except RefusedToken:
         return header
     return header if token is None else f"Bearer {token}"
 
@@ -353,15 +360,15 @@ def _check_spelling(token: str) -> None:
         for segment in token.split("."):
             base64url.decode(segment)
     except ValueError:
-        raise _RefusedToken("not unpadded base64url") from None
+        raise RefusedToken("not unpadded base64url") from None
 
 
-def _principal(claims: Mapping[str, Any], selected: Claims) -> Principal:
-    issuer, subject = _text(claims, "iss"), _text(claims, "sub")
-    client_id = _text(claims, "client_id") or _text(claims, "azp")
+def _caller(claims: Mapping[str, Any]) -> Principal:
+    issuer, subject = text_of(claims, "iss"), text_of(claims, "sub")
+    client_id = text_of(claims, "client_id") or text_of(claims, "azp")
     if not subject and not client_id:
-        raise _RefusedToken("neither sub nor client_id")
-    return Principal(issuer, subject, client_id).holding(scopes=_scopes(claims), claims=selected)
+        raise RefusedToken("neither sub nor client_id")
+    return Principal(issuer, subject, client_id)
 
 
 def _selected(claims: Mapping[str, Any], names: Sequence[str]) -> Claims:
@@ -369,36 +376,7 @@ def _selected(claims: Mapping[str, Any], names: Sequence[str]) -> Claims:
     try:
         selected = Claims.of({name: claims[name] for name in names if name in claims})
     except ValueError:
-        raise _RefusedToken("a claim of GATEWAY_JWT_CLAIMS is not JSON") from None
+        raise RefusedToken("a claim of GATEWAY_JWT_CLAIMS is not JSON") from None
     if len(selected.text.encode()) > MAX_CLAIM_BYTES:
-        raise _RefusedToken(f"the claims of GATEWAY_JWT_CLAIMS take more than {MAX_CLAIM_BYTES} bytes")
+        raise RefusedToken(f"the claims of GATEWAY_JWT_CLAIMS take more than {MAX_CLAIM_BYTES} bytes")
     return selected
-
-
-def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(_text(claims, "scope").split(" ")) - {""}
-
-
-def _text(claims: Mapping[str, Any], name: str) -> str:
-    value = claims.get(name, "")
-    if not isinstance(value, str):
-        raise _RefusedToken(f"{name} is not a string")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _RefusedToken(f"{name} is not Unicode") from None
-    return value
-
-
-def _instant(claims: Mapping[str, Any], name: str) -> float:
-    """Read a NumericDate (RFC 7519 section 2)."""
-    value = claims[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _RefusedToken(f"{name} is not a number")
-    try:
-        instant = float(value)
-    except OverflowError:
-        instant = math.inf
-    if not math.isfinite(instant):
-        raise _RefusedToken(f"{name} is not a time")
-    return instant

@@ -513,6 +513,7 @@ def _token(arguments: argparse.Namespace) -> int:
         issuer=settings.jwt_issuer if arguments.issuer is None else arguments.issuer,
         client_id=arguments.client_id,
         claims=dict(arguments.claim),
+        scope_claim=settings.jwt_scope_claim or "scope",
     )
     print(token)
     return 0

@@ -66,6 +66,9 @@ def proxy_of(url: str) -> Proxy:
     parts, host, port = _split(url)
     if parts.scheme not in _DEFAULT_PORTS:
         raise ValueError("the URL of the proxy must start with http:// or https://")
+    if url.count("@") > (parts.username is not None):
+        # The host may have ended within an unencoded password, so a part of it would be looked up.
+        raise ValueError("the URL of the proxy may have one @, before its host; percent-encode its password")
     authorization = None
     if parts.username is not None:
         credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

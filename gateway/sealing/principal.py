@@ -73,7 +73,7 @@ class Principal(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What the token allows (`scope`)."""
+        """What the token allows."""
         scopes: frozenset[str] = self.__dict__.get("scopes", frozenset())
         return scopes
 

@@ -66,8 +66,17 @@ _SIMILAR = 0.75
 HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
+# RFC 6749 appendix A.1, without commas.
+_CLIENT_ID = re.compile(r"[ -+\--~]{1,256}")
 _CLAIM = re.compile(r"[!-+\--~]{1,256}")
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
+# redis-py guesses where an unencoded password ends, and calls the rest host, port, path or fragment.
+_REDIS_USER = r"(?:(?:(?![%/?#@\[\]\\])[!-~]|%[0-9A-Fa-f]{2})*+@)?"
+_REDIS_URL = re.compile(
+    rf"(?:unix://{_REDIS_USER}/[^@?#\s]*+|rediss?(?:\+cluster)?://{_REDIS_USER}"
+    r"(?:[\w.~-]*+|\[[0-9A-Za-z:.%]++\])(?::[0-9]{1,5})?(?:/[0-9]*+/?)?)(?:\?[^@#\s]*+)?",
+    re.ASCII,
+)
 _MAX_REPLICA_URL_CHARACTERS = 255
 _HOST_NAME = "{hostname}"
 """Placeholder for this host's name in `GATEWAY_REPLICA_URL`, since containers of one service share one environment."""
@@ -88,6 +97,13 @@ def _check_module(module: str) -> str:
     if not names_file(module) and not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{module!r} is neither a module name nor a file")
     return module
+
+
+def _trim_secret(secret: SecretStr) -> SecretStr:
+    trimmed = secret.get_secret_value().strip()
+    if not trimmed:
+        raise ValueError("only blanks")
+    return SecretStr(trimmed)
 
 
 def _check_jwt_secret(secret: SecretStr) -> SecretStr:
@@ -115,7 +131,8 @@ def _check_host(host: str) -> str:
 
 def _check_origin(origin: str) -> str:
     parts = urlsplit(origin)
-    if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query or parts.fragment):
+    is_bare = not (parts.path or parts.query or parts.fragment or "@" in parts.netloc)
+    if origin != "*" and not (parts.scheme and parts.netloc and is_bare):
         raise ValueError(f"{origin!r} is not an origin")
     return origin
 
@@ -126,8 +143,11 @@ def _check_network(network: str) -> str:
 
 
 def _check_redis_url(url: SecretStr) -> SecretStr:
-    if not url.get_secret_value().startswith(REDIS_SCHEMES):
+    text = url.get_secret_value()
+    if not text.startswith(REDIS_SCHEMES):
         raise ValueError("unknown scheme")
+    if not _REDIS_URL.fullmatch(text):
+        raise ValueError("not a Redis URL; in a password, write % as %25, / as %2F, @ as %40, ? as %3F, # as %23")
     return url
 
 
@@ -157,7 +177,8 @@ def _is_url(text: str, *, query: bool) -> bool:
         host, port = parts.hostname, parts.port
     except ValueError:
         return False
-    return bool(host) and port != 0 and "@" not in parts.netloc and "#" not in text and (query or "?" not in text)
+    # Behind an @, also one in the path or query, may be what was meant to be the host, and before it a password.
+    return bool(host) and port != 0 and "@" not in text and "#" not in text and (query or "?" not in text)
 
 
 def _check_replica_url(url: str) -> str:
@@ -182,7 +203,9 @@ def _check_place(url: str) -> str:
 def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
     if not good:
         # Do not quote a URL with a user: a password often follows the name.
-        raise ValueError("contains a user name" if "@" in url else f"{shown or url!r} is not valid")
+        raise ValueError(
+            "contains a user name, or an @ that is not %40" if "@" in url else f"{shown or url!r} is not valid"
+        )
     return url
 
 
@@ -195,10 +218,19 @@ def _check_scope(scope: str) -> str:
 def _check_claims(claims: tuple[str, ...]) -> tuple[str, ...]:
     if len(claims) > MAX_CLAIMS:
         raise ValueError(f"names {len(claims)} claims")
-    for claim in claims:
-        if not _CLAIM.fullmatch(claim):
-            raise ValueError(f"{claim[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a claim")
-    return claims
+    return tuple(map(_check_claim, claims))
+
+
+def _check_claim(claim: str) -> str:
+    if not _CLAIM.fullmatch(claim):
+        raise ValueError(f"{claim[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a claim")
+    return claim
+
+
+def _check_client_id(client_id: str) -> str:
+    if not _CLIENT_ID.fullmatch(client_id):
+        raise ValueError(f"{client_id[:_SHOWN_VALUE_CHARACTERS]!r} is not a client id")
+    return client_id
 
 
 def _check_tool_header(name: str) -> str:
@@ -249,7 +281,13 @@ def _list(check: Callable[[str], str], of: str) -> tuple[object, ...]:
     """Return the metadata of values separated by commas, each of which is checked."""
 
     def check_all(values: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(check, values))
+        try:
+            return tuple(map(check, values))
+        except ValueError:
+            # A password with a comma has been split, so no part may be quoted.
+            if any("@" in value for value in values):
+                raise ValueError("not valid") from None
+            raise
 
     return BeforeValidator(_split_names), AfterValidator(check_all), Expects(f"a comma-separated list of {of}")
 
@@ -266,6 +304,7 @@ _Text = Annotated[str, BeforeValidator(_strip)]
 _Line = Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z"), Expects("one line of 1 to 512 characters")]
 _Path = Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")]
 _A_URL = Expects("an https URL (http only for this machine) without a user or a fragment")
+_Secret = Annotated[SecretStr, AfterValidator(_trim_secret)]
 _Page = Annotated[_Text, AfterValidator(_check_page), _A_URL]
 _Place = Annotated[_Text, AfterValidator(_check_place), _A_URL]
 
@@ -313,7 +352,7 @@ class Settings(BaseSettings):
     server_icons: Annotated[tuple[str, ...], *_list(_check_page, "https URLs")] = ()
     """The URLs of the server's icons, separated by commas. Unset: those of the tool modules."""
 
-    seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = None
+    seal_keys: Annotated[_Secret, Expects("what `gateway keys new` prints")] | None = None
     """The keys that seal unfinished calls, the same on all replicas, separated by commas or newlines. The first seals,
     all open."""
 
@@ -340,7 +379,7 @@ class Settings(BaseSettings):
 
     jwt_secret: (
         Annotated[
-            SecretStr,
+            _Secret,
             AfterValidator(_check_jwt_secret),
             Expects(f"a secret of at least {MIN_JWT_SECRET_BYTES} bytes, such as `openssl rand -hex 32` prints"),
         ]
@@ -383,13 +422,21 @@ class Settings(BaseSettings):
     tool_headers: Annotated[tuple[str, ...], *_list(_check_tool_header, "names of headers")] = ()
     """The request headers that tools see in `ctx.headers`, separated by commas, such as `x-tenant,accept-language`."""
 
+    jwt_scope_claim: Annotated[_Text, AfterValidator(_check_claim), Expects("the name of a claim")] | None = None
+    """The claim of a bearer token that has its scopes, such as `permissions`. Unset: `scope`, or `scp` if there is no
+    `scope`."""
+
+    jwt_client_ids: Annotated[tuple[str, ...], *_list(_check_client_id, "client ids")] = ()
+    """The clients whose access tokens need no `aud`, separated by commas, for Amazon Cognito. Unset: every token needs
+    one."""
+
     token_exchange_url: _Place | None = None
     """The token endpoint where `ctx.exchange_token` exchanges callers' tokens (RFC 8693). Unset: tools cannot."""
 
     token_exchange_client_id: _Line | None = None
     """The client id of this deployment at the token endpoint."""
 
-    token_exchange_client_secret: Annotated[SecretStr, Expects("the secret of the client")] | None = None
+    token_exchange_client_secret: Annotated[_Secret, Expects("the secret of the client")] | None = None
     """The secret of that client."""
 
     public_url: _Place | None = None
@@ -543,7 +590,7 @@ class Settings(BaseSettings):
 
     redis_url: (
         Annotated[
-            SecretStr, AfterValidator(_check_redis_url), Expects(f"a URL that starts with {', '.join(REDIS_SCHEMES)}")
+            _Secret, AfterValidator(_check_redis_url), Expects(f"a URL that starts with {', '.join(REDIS_SCHEMES)}")
         ]
         | None
     ) = None
@@ -896,7 +943,6 @@ def _read_secret_file(name: str, path: str) -> str:
         raise ConfigurationError(f"{name}: {path!r} cannot be read: {reason}; name a readable file") from None
     except ValueError:
         raise ConfigurationError(f"{name}: {path!r} is not a UTF-8 text file; name one that is") from None
-    text = text.strip("\r\n")
     if not text.strip():
         raise ConfigurationError(f"{name}: {path!r} is empty; write the secret to it")
     return text

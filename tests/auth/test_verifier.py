@@ -175,7 +175,7 @@ BAD_TOKENS = {
     "a client that is no string": f"Bearer {signed(client_id=7)}",
     "an issuer that is no string": f"Bearer {payload({'iss': {}, 'sub': 'ada', 'aud': AUDIENCE, 'exp': NOW + 60})}",
     "a user that is not Unicode": f"Bearer {signed(sub=chr(0xD800))}",
-    "scopes that are no string": f"Bearer {signed(scope=['a'])}",
+    "scopes that are no string": f"Bearer {signed(scope={'a': 'b'})}",
     "claims that are a list": f"Bearer {payload([])}",
     "claims that are no JSON": f"Bearer {payload(b'{')}",
     "claims nested too deeply": f"Bearer {payload(b'[' * 5000)}",

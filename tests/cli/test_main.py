@@ -115,7 +115,7 @@ ALL_WRONG = {
     "GATEWAY_SEAL_KEYS": "hunter2",
     "GATEWAY_JWKS_FILE": "/nowhere/jwks.json",
     "GATEWAY_AUDIT_LOG": "/nowhere/audit",
-    "GATEWAY_REDIS_URL": "redis://here:port",
+    "GATEWAY_REDIS_URL": "redis://here?no_such_option=1",
     "GATEWAY_LOG_LEVEL": "loud",
     "GATEWAY_METRICS_PORT": "off",
 }
@@ -333,6 +333,17 @@ def claims_of(token: str) -> dict[str, Any]:
     body = token.split(".")[1]
     claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
     return claims
+
+
+@pytest.mark.setting("jwt_scope_claim")
+def test_token_writes_the_scopes_where_replicas_read_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {**SERVING, "GATEWAY_JWT_SCOPE_CLAIM": "permissions"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["token", "--sub", "ada", "--scope", "read", "--scope", "write"]) == 0
+    claims = claims_of(capsys.readouterr().out.strip())
+    assert (claims["permissions"], claims.get("scope")) == ("read write", None)
 
 
 @pytest.mark.setting("jwt_issuer")

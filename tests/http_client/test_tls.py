@@ -31,6 +31,13 @@ def server(certificate: Path, *, clients: Path | None = None, version: ssl.TLSVe
     return context
 
 
+def ending(path: Path, end: str) -> Path:
+    """Write something to the end of a file, and return it."""
+    with path.open("a") as file:
+        file.write(end)
+    return path
+
+
 async def loopback(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
@@ -72,6 +79,14 @@ async def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, tru
 
 async def test_a_client_certificate_is_presented(tmp_path: Path) -> None:
     certificate, ours = made(tmp_path / "one"), made(tmp_path / "ours", "gateway.example")
+    async with serving(always(OK), tls=server(certificate, clients=ours)) as peer:
+        client = peer.closing(HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate, cert=ours)))
+        assert await ask(client) == b"ok"
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\n", " \n", "\t"], ids=repr)
+async def test_files_may_end_in_blanks_and_line_ends(tmp_path: Path, end: str) -> None:
+    certificate, ours = ending(made(tmp_path / "one"), end), ending(made(tmp_path / "ours", "gateway.example"), end)
     async with serving(always(OK), tls=server(certificate, clients=ours)) as peer:
         client = peer.closing(HttpClient(peer.url("https"), tls=TlsFiles(ca=certificate, cert=ours)))
         assert await ask(client) == b"ok"

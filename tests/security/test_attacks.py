@@ -317,7 +317,11 @@ CLAIMS: dict[str, Make] = {
     },
     **{f"client {client!r}": partial(token, client_id=client) for client in (1, ["app"], "\ud800")},
     "authorized party a number": lambda: token(client_id=..., azp=1),
-    "scope a list": lambda: token(scope=["mcp"]),
+    **{
+        f"{name} {str(scopes)!r}": partial(token, **{"scope": ..., name: scopes})
+        for name in ("scope", "scp")
+        for scopes in (None, 1, True, {"mcp": True}, ["mcp", 1], [["mcp"]], [None])
+    },
     "claims a list": lambda: written({"alg": "EdDSA", "kid": "ed"}, [], with_key(KEYS["ed"], "EdDSA")),
     "claims no JSON": lambda: written({"alg": "EdDSA", "kid": "ed"}, b"alice", with_key(KEYS["ed"], "EdDSA")),
 }

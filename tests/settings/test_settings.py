@@ -87,6 +87,10 @@ EXAMPLES = {
         (), "email, groups,https://example.com/tenant", ("email", "groups", "https://example.com/tenant"), "e mail"
     ),
     "GATEWAY_TOOL_HEADERS": Example((), "X-Tenant, accept-language", ("x-tenant", "accept-language"), "x-a,Cookie"),
+    "GATEWAY_JWT_SCOPE_CLAIM": Example(None, " permissions ", "permissions", "two claims"),
+    "GATEWAY_JWT_CLIENT_IDS": Example(
+        (), "1h57kf5cpq17m0eml12EXAMPLE, cli", ("1h57kf5cpq17m0eml12EXAMPLE", "cli"), "c\x7f"
+    ),
     "GATEWAY_TOKEN_EXCHANGE_URL": Example(
         None, "https://id.example.com/token", "https://id.example.com/token", "http://id.example.com/token"
     ),

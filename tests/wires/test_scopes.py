@@ -78,6 +78,26 @@ async def test_a_list_shows_only_what_the_token_reaches_and_is_private_for_every
     assert (names(answer, "tools"), answer.result["cacheScope"]) == (["open_tool", "guarded_tool"], "private")
 
 
+WRITTEN: list[tuple[dict[str, Any], list[str]]] = [
+    ({"scp": ["files:read", "files:write"]}, ["open_tool", "guarded_tool"]),
+    ({"scp": "files:write files:read"}, ["open_tool", "guarded_tool"]),
+    ({"scope": ["files:read", "files:write"]}, ["open_tool", "guarded_tool"]),
+    ({"scope": "files:read", "scp": "files:write"}, ["open_tool"]),
+    ({"permissions": ["files:read", "files:write"]}, ["open_tool"]),
+]
+
+
+@pytest.mark.parametrize(("claims", "seen"), WRITTEN, ids=str)
+async def test_tools_are_listed_and_called_wherever_the_provider_writes_the_scopes(
+    app: GatewayApp, claims: dict[str, Any], seen: list[str]
+) -> None:
+    bearer = {"authorization": f"Bearer {mint(SECRET, 'alice', 'tests', claims=claims)}"}
+    assert names(await Client(app).post(request("tools/list"), **bearer), "tools") == seen
+    call = request("tools/call", {"name": "guarded_tool"})
+    answer = await Client(app).post(call, **bearer, **{"mcp-name": "guarded_tool"})
+    assert answer.status == (200 if "guarded_tool" in seen else 403)
+
+
 async def test_a_list_without_scopes_is_public(app: GatewayApp) -> None:
     assert (await ask(app, "resources/list", "")).result["cacheScope"] == "public"
 

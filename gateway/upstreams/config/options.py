@@ -111,14 +111,15 @@ def _check_url(url: str) -> str:
         raise ValueError(f"longer than {MAX_URL_CHARACTERS} characters; use a shorter URL")
     try:
         parts = urlsplit(url)
-        is_whole = bool(parts.hostname) and parts.port != 0 and _URL.fullmatch(url)
+        port = parts.port
     except ValueError:
         raise ValueError("not a valid URL; use an http or https URL") from None
     if parts.scheme not in ("http", "https"):
         raise ValueError("not an http or https URL; use one, such as https://mcp.example.com/mcp")
-    if "@" in parts.netloc or "#" in url:
+    # Behind a port, an @ may be that of a user whose password has a slash.
+    if "@" in parts.netloc or "#" in url or (port is not None and "@" in url):
         raise ValueError("has a user name or a fragment (#…); remove it, and put credentials into headers")
-    if not is_whole:
+    if not parts.hostname or port == 0 or not _URL.fullmatch(url):
         raise ValueError("not a valid URL; use an http or https URL")
     return url
 
@@ -142,7 +143,8 @@ def _is_proxy(url: str) -> bool:
         has_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-    return has_host and not parts.path.strip("/") and not parts.query and "#" not in url
+    is_bare = not parts.path.strip("/") and not parts.query and "#" not in url and parts.netloc.count("@") <= 1
+    return has_host and is_bare
 
 
 def _check_header_name(name: str) -> str:

@@ -40,7 +40,7 @@ class Variables:
         """Return the text with every reference replaced; `SecretText` if there was one. Values are not looked into.
 
         References are `${NAME}` and `${env:NAME}`, which may have a default for a variable that is unset or empty
-        (`${NAME:-text}`), and `${file:/path}`, whose last line ends are left out.
+        (`${NAME:-text}`), and `${file:/path}`. Blanks and line ends around a value are left out.
 
         Raises:
             VariableError: a variable is unset and has no default, a file cannot be read, or the reference is another
@@ -72,6 +72,8 @@ class Variables:
             )
         name, default = found.groups()
         value = self._environ.get(name)
+        if value is not None:
+            value = value.strip()
         if default is not None:
             return value or default
         if value is None:
@@ -93,7 +95,7 @@ class Variables:
         if len(content) > MAX_FILE_BYTES:
             raise VariableError(f"{shown} is larger than {MAX_FILE_BYTES} bytes; name a smaller one")
         try:
-            return content.decode("utf-8").rstrip("\r\n")
+            return content.decode("utf-8").strip()
         except UnicodeDecodeError:
             raise VariableError(f"{shown} is not UTF-8 text; name one that is") from None
 
