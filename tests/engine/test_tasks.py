@@ -13,7 +13,7 @@ import pytest
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.driver import LegFunction, run_leg
 from gateway.engine.journal import Checkpoint, Journal, MalformedJournal
-from gateway.engine.leg import Detaching, Leg
+from gateway.engine.leg import EMITS_AT_ONCE, Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.errors import AuthoringError, ResultTooLarge
@@ -327,3 +327,25 @@ def test_the_size_of_a_message_is_limited_by_the_policy_only_if_a_call_waits_for
     leg = Leg(journal, {}, host, policy, supports=lambda _: True, detaching=detaching)
     with contextlib.nullcontext() if detaching is Detaching.DONE else pytest.raises(ResultTooLarge):
         leg.refuse_large("more than ten", "The message")
+
+
+async def test_blocks_that_are_emitted_again_let_others_run_between_them(task: Task) -> None:
+    rounds: list[int] = []
+
+    async def function(leg: Leg) -> Any:
+        for number in range(2 * EMITS_AT_ONCE + 1):
+            await leg.emit(block(str(number)))
+        leg.stop(Shed())
+
+    async def others() -> None:
+        while True:
+            rounds.append(1)
+            await asyncio.sleep(0)
+
+    assert await task.leg(function, Keeper()) == Shed()
+    other = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    rounds.clear()
+    assert await task.leg(function, None) == Shed()
+    assert len(rounds) >= 2
+    other.cancel()

@@ -6,7 +6,9 @@ import asyncio
 import functools
 import gc
 import math
+import os
 import socket
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -383,6 +385,28 @@ def test_the_audit_log_is_written_as_it_is_set(form: str, tmp_path: Path, monkey
     nothing.log.refused(InProgress(), None)
     nothing.close()
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_refused_requests_leave_room_for_the_lines_of_calls_while_the_audit_log_is_stuck(tmp_path: Path) -> None:
+    pipe = tmp_path / "audit"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    opened = services.make_audit_log(
+        Settings.load({"GATEWAY_AUDIT_LOG": str(pipe), "GATEWAY_AUDIT_LOG_REQUIRED": "on"})
+    )
+    for _ in range(20_000):
+        opened.log.refused(InProgress(), None, method="tools/call", target="x" * 256)
+    lost = opened.lost()
+    assert lost > 0
+    for number in range(1000):
+        opened.log.leg(None, "tools/call", "kept", flow=str(number), leg=1, outcome="completed", seconds=0.0)
+    assert opened.lost() == lost
+    os.set_blocking(reader, True)
+    with os.fdopen(reader) as lines:
+        closing = threading.Thread(target=opened.close)
+        closing.start()
+        assert sum("kept" in line for line in lines) == 1000
+        closing.join()
 
 
 @pytest.mark.setting("allowed_hosts", "allowed_origins", "replica_url", "peers")

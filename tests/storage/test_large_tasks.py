@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import TaskStoreDown
+from gateway.errors import TaskStoreDown, ValueTooLarge
 from gateway.storage import RedisTaskStore, scripts
+from gateway.storage.records import SEGMENT_BYTES
 from gateway.storage.task_scripts import QUICK_BYTES
-from gateway.storage.task_store import BRIEFS_AT_ONCE
+from gateway.storage.task_store import BRIEFS_AT_ONCE, SEGMENTS_AT_ONCE, read_segments
 from tests.storage.deployments import BOB, Deployment
 
 SMALL: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -165,3 +166,35 @@ async def test_while_the_store_is_away_nobody_waits_for_one_failure_after_the_ot
     assert asked == 1
     monkeypatch.undo()
     assert len(await store.briefs(here.owner(), [task_id])) == 1
+
+
+async def test_many_segments_are_opened_in_portions_with_a_turn_before_each(here: Deployment) -> None:
+    store, queue, new = await here.created()
+    claim = await here.claim_one(queue)
+    count = 2 * SEGMENTS_AT_ONCE + 5
+    for number in range(1, count + 1):
+        await queue.emit(claim, number, {"type": "text", "text": str(number)})
+    turns: list[int] = []
+
+    async def pause() -> None:
+        turns.append(1)
+        await asyncio.sleep(0)
+
+    place = here.keys.place(new.owner, new.task_id)
+    for after in (0, 1, SEGMENTS_AT_ONCE, count - 1, count, 2**40):
+        turns.clear()
+        read = await read_segments(store._client, store._reader, place, after, pause)
+        assert [int(block["text"]) for block in read] == [*range(after + 1, count + 1)]
+        assert len(turns) == len(range(after + 2, count + 1, SEGMENTS_AT_ONCE))
+    assert len(await store.segments(new.owner, new.task_id)) == count
+    assert len(await queue.segments(new.owner, new.task_id)) == count
+
+
+async def test_empty_segments_count_too(here: Deployment) -> None:
+    _, queue, _ = await here.created()
+    limited = here.queue(max_value_bytes=10 * SEGMENT_BYTES)
+    claim = await here.claim_one(queue)
+    for number in range(1, 10):
+        await limited.emit(claim, number, {})
+    with pytest.raises(ValueTooLarge):
+        await limited.emit(claim, 10, {})

@@ -206,3 +206,22 @@ async def test_below_the_path_where_the_application_is_mounted_a_message_gets_it
     assert elsewhere.status_code == 404
     assert answer.status_code == 200
     assert hops().open_reply(answer.content, head, max_bytes=65_536).body == {"outcome": "late"}
+
+
+async def test_large_messages_are_opened_one_after_the_other_with_other_work_between_them() -> None:
+    app = make()
+    opened: list[str] = []
+    size = hop_endpoint.QUICK_BYTES
+
+    async def send(name: str, size: int) -> None:
+        message = message_for(request_for(app), size=size)
+        started.set()
+        assert (await post(app, message)).status == 200
+        opened.append(name)
+
+    started = asyncio.Event()
+    large = [asyncio.create_task(send("large", size)) for _ in range(3)]
+    await started.wait()
+    await send("small", 0)
+    await asyncio.gather(*large)
+    assert opened.index("small") < 2
