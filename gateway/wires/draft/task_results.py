@@ -82,7 +82,8 @@ class TaskAnswers:
             if await self._streams(incoming, view, choice, streams):
                 with incoming.client.streaming():  # the endpoint counts the stream again before another one can start
                     at_once = choice.mode == "streaming"
-                    return Listening(self._segments(incoming, view, at_once=at_once), incoming.request.id)
+                    segments = self._segments(incoming, view, at_once=at_once)
+                    return Listening(segments, incoming.request.id, self.words.wire)
         told = self.words.task_created(view)
         if choice.fallback:
             told["_meta"] = FALLBACK_META
