@@ -119,7 +119,7 @@ class TaskAnswers:
         async with contextlib.aclosing(self.follower.views(task, incoming.caller)) as views:
             async for view in views:
                 if view is None:
-                    yield _encoded(incoming, response(gone(sent), sent, task_id))
+                    yield _encoded(incoming, gone(task_id))
                     return
                 has_ended = ttl_form.has_ended(view)
                 if has_ended and is_first and not at_once:
@@ -131,7 +131,7 @@ class TaskAnswers:
                     return
                 segments = segments_of(view, stored, after)
                 stream = stream or self.tasks.stream(view, incoming)
-                if not segments.complete:
+                if not segments.complete or segments.cancelled:
                     for message in stream.news(view):
                         yield message
                 is_start = is_first and (at_once or view.phase is Phase.WAITING)
@@ -152,9 +152,9 @@ class TaskAnswers:
 
 
 def _whole(incoming: Incoming, view: TaskView) -> bytes:
-    """Return the response with the outcome of a task that has ended."""
+    """Return the only response of a stream: the outcome of a task that has ended, with the mark of the last one."""
     try:
-        return _encoded(incoming, ttl_form.final_result(view))
+        return _encoded(incoming, {**ttl_form.final_result(view), "isComplete": True})
     except RpcError as error:
         return error_response(incoming.request.id, error_on(Wire.DRAFT, error))
 

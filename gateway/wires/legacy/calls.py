@@ -95,6 +95,8 @@ class LegacyCalls:
         try:
             result = (await self._converse(incoming, conversation, leg)).result
         except CannotContinue as error:
+            if order is not None:  # the client expects a task, and would take no other result
+                raise InternalError(str(error)) from None
             emitted = [] if conversation.journal is None else conversation.journal.segments
             result = failed_result(str(error), emitted)
         return incoming.answered(result)
@@ -240,4 +242,4 @@ def _order(tool: Tool, wish: TaskWish | None, *, takes_tasks: bool) -> TaskOrder
         return None
     if tool.task == "forbidden":
         raise MethodNotFound(f"{tool.name} does not support tasks; call it without params.task")
-    return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, at_once=True)
+    return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, at_once=True, otherwise={})
