@@ -92,7 +92,6 @@ class Exchange:
     _events: EventStreamWriter | None = None
     _ending = False
     _stopped = False
-    request_id: RequestId | None = None
     is_handshake = False
 
     def __init__(
@@ -108,6 +107,8 @@ class Exchange:
         self._headers = headers
         self._patience = patience or Patience()
         self._shortcut = shortcut
+        # Not a default of the class: mypyc leaves out those that are None, unless there is one other type.
+        self.request_id: RequestId | None = None
 
     def identify(self, request_id: RequestId | None, wire: Wire | None) -> None:
         """Record which request an error is about, see `gateway.wires.ports.Client.identify`."""
