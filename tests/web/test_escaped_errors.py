@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from gateway.admission.caller_limits import CallerLimits
 from gateway.errors import AuthoringError, TooManyStreams
 from gateway.process.app import GatewayApp
 from gateway.protocol.versions import DRAFT, LEGACY_VERSIONS, RELEASED, Wire
+from gateway.wires.methods import Incoming
 from gateway.wires.replies import Listening
 from tests.asgi import HOST, Client, make_app
 from tests.integration.raw import META, Answer
@@ -23,21 +24,21 @@ SESSIONS = (*LEGACY_VERSIONS, DRAFT)
 def app_that_fails(escaped: object) -> GatewayApp:
     """Return a replica on which every request of every wire ends with an error that nobody expects, or in a stream."""
 
-    async def fail(*_arguments: Any, **_options: Any) -> Any:
+    async def fail(_incoming: Incoming) -> Any:
         if isinstance(escaped, BaseException):
             raise escaped
         return escaped
 
     app = make_app()
-    dispatcher: Any = app._services.wires.dispatcher
-    dispatcher._released = dispatcher._handshake = SimpleNamespace(answer=fail)
+    dispatcher = app._services.wires.dispatcher
+    wires: list[Any] = [dispatcher._released, *dispatcher._handshake.versions.values()]
+    for wire in wires:
+        wire._handlers = {**wire._handlers, "tools/list": fail}
     return app
 
 
-async def ask(app: GatewayApp, version: str, request_id: Any, **headers: str) -> Answer:
-    """Send a request that names its version in the header."""
-    params = {"_meta": META} if version == RELEASED else {}
-    message = {"jsonrpc": "2.0", "id": request_id, "method": "tools/list", "params": params}
+async def send(app: GatewayApp, version: str, message: dict[str, Any], **headers: str) -> Answer:
+    """Send a message that names its version in the header."""
     given = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
@@ -45,7 +46,19 @@ async def ask(app: GatewayApp, version: str, request_id: Any, **headers: str) ->
         **headers,
     }
     raw = [HOST, *((name.encode(), value.encode()) for name, value in given.items())]
-    return await Client(app).send([msgspec.json.encode(message)], raw)
+    return await Client(app).send([msgspec.json.encode({"jsonrpc": "2.0", **message})], raw)
+
+
+async def ask(app: GatewayApp, version: str, request_id: Any, **headers: str) -> Answer:
+    """Send a request, in a session if the version needs one and the headers have none."""
+    if version in LEGACY_VERSIONS and "mcp-session-id" not in headers:
+        params = {"protocolVersion": version, "capabilities": {}}
+        begun = await send(app, version, {"id": 1, "method": "initialize", "params": params})
+        headers["mcp-session-id"] = begun.headers["mcp-session-id"]
+    message = {"id": request_id, "method": "tools/list", "params": {"_meta": META} if version == RELEASED else {}}
+    if version == RELEASED:
+        headers["mcp-method"] = "tools/list"
+    return await send(app, version, message, **headers)
 
 
 @pytest.mark.parametrize("escaped", [RuntimeError("a bug"), AuthoringError("a mistake")])
@@ -69,7 +82,7 @@ async def test_a_request_that_is_cut_off_is_answered_alike(version: str) -> None
 @pytest.mark.parametrize("session_id", [None, "s1.unknown"])
 async def test_a_refused_session_keeps_its_status_and_names_the_request(session_id: str | None) -> None:
     headers = {} if session_id is None else {"mcp-session-id": session_id}
-    answer = await ask(make_app(), LEGACY_VERSIONS[0], 7, **headers)
+    answer = await send(make_app(), LEGACY_VERSIONS[0], {"id": 7, "method": "tools/list"}, **headers)
     assert (answer.status, answer.message["id"]) == (400 if session_id is None else 404, 7)
 
 
@@ -101,7 +114,7 @@ async def test_a_stream_too_many_ends_no_session(wire: Wire, status: int, monkey
     def refuse(*_arguments: object) -> None:
         raise TooManyStreams(32, 1)
 
-    monkeypatch.setattr(app._endpoint._callers, "stream", refuse)
+    monkeypatch.setattr(CallerLimits, "stream", refuse)
     answer = await ask(app, DRAFT, 7)
     assert (answer.error, answer.message["id"]) == ((status, -31003), 7)
     assert "retry-after" in answer.headers
