@@ -375,12 +375,20 @@ class NotDelivered(_FixedCode):
 
 
 class UnsupportedVersion(_FixedCode):
-    """The server does not support the protocol version; `data.supported` lists those it does."""
+    """The server does not support the protocol version; `data.supported` lists those it does.
+
+    If it supports the version, but only in sessions, `data.needsInitialize` is true.
+    """
 
     CODE = -32022
 
     def __init__(self, supported: Sequence[str], requested: str) -> None:
-        super().__init__("Unsupported protocol version", {"supported": list(supported), "requested": requested})
+        data = {"supported": list(supported), "requested": requested}
+        if requested in supported:
+            message = f"{requested} needs a session: send initialize, and no version in params._meta"
+            super().__init__(message, {**data, "needsInitialize": True})
+        else:
+            super().__init__("Unsupported protocol version", data)
 
 
 class NotNow(_FixedCode):

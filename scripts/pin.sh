@@ -54,6 +54,9 @@ grep -v -e '^mcp' -e '^opentelemetry' constraints.txt >"$scratch/other-generatio
 for peer in tests/peers/mcp1 tests/peers/langchain tests/peers/google-adk; do
     lock "$peer/locked.txt" "$peer/locked.txt" --constraint "$scratch/other-generation" "$peer/requirements.txt"
 done
+peer=tests/peers/mcp1-2025-03
+grep -v -e '^pydantic' "$scratch/other-generation" >"$scratch/older-generation"
+lock "$peer/locked.txt" "$peer/locked.txt" --constraint "$scratch/older-generation" "$peer/requirements.txt"
 
 # These were measured once; newer versions are useless without new figures.
 upgrade=''

@@ -136,8 +136,15 @@ def _are_text(annotations: Iterable[Any]) -> bool:
 
 
 def _blocks(value: object, written: Any) -> list[dict[str, Any]]:
-    """Return the blocks of a value and its JSON, as `gateway.authoring.content.tool_result` does."""
-    if isinstance(written, list) and isinstance(value, (list, tuple)):
+    """Return the blocks of a value and its JSON. A list is one text, unless there are blocks in it.
+
+    Clients that do not read structured content need all of it in one text (2025-06-18 "Tools", Structured Content).
+    """
+    if (
+        isinstance(written, list)
+        and isinstance(value, (list, tuple))
+        and any(isinstance(item, Content) for item in value)
+    ):
         return [_block(item, part) for item, part in zip(value, written, strict=False)]
     return [] if written is None else [_block(value, written)]
 

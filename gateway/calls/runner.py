@@ -404,11 +404,13 @@ class RunningCall:
     async def _end_as_task(self, result: dict[str, Any], otherwise: Mapping[str, Any]) -> msgspec.Raw:
         """Report a leg that has ended as an ended task, or as its own result if the store accepts no task.
 
-        The leg has run, so refusing the request now would make its client run it again.
+        If the function has run, refusing the request now would make its client run it again.
         """
         try:
             return msgspec.Raw(encode(await self._become_task(result)))
         except (NotNow, CannotContinue):
+            if ensured(self.call.order, "`_what_detach_does` has checked it").at_once:  # the function has not run
+                raise
             return msgspec.Raw(encode({**result, "_meta": {**(result.get("_meta") or {}), **otherwise}}))
 
     async def _result(self, outcome: Outcome) -> tuple[dict[str, Any], str]:

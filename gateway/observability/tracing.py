@@ -29,7 +29,7 @@ from gateway.errors import HttpRefusal, RpcError
 from gateway.protocol.headers import PROTOCOL_VERSION, Headers
 from gateway.protocol.jsonrpc import Notification, Request
 from gateway.protocol.method_table import METHODS
-from gateway.protocol.versions import DRAFT, RELEASED, SUPPORTED_VERSIONS
+from gateway.protocol.versions import DRAFT, LEGACY_VERSIONS, RELEASED
 from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
 
@@ -58,7 +58,7 @@ NAME_ATTRIBUTES: Final = {
 }
 """The attribute that holds the name of the tool, prompt or resource, by method."""
 
-_VERSIONS: Final = frozenset({*SUPPORTED_VERSIONS, DRAFT})
+_VERSIONS: Final = frozenset({RELEASED, *LEGACY_VERSIONS, DRAFT})
 _FAILED: Final = "failed"
 _ENDED_BADLY: Final = frozenset({"cancelled", "lost", "expired"})
 _ANSWERED: Final = frozenset({"completed", "input_required"})

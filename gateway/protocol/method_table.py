@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.protocol.versions import BEFORE_TASKS, DRAFT, INITIALIZE, LEGACY, RELEASED
+from gateway.protocol.versions import DRAFT, INITIALIZE, LEGACY, LEGACY_VERSIONS, RELEASED
 
 NOTIFICATION_PREFIX: Final = "notifications/"
 """The prefix of all notifications, and of no other method."""
 
-_SESSIONS: Final = (LEGACY, BEFORE_TASKS, DRAFT)
+_SESSIONS: Final = (*LEGACY_VERSIONS, DRAFT)
 _EVERYWHERE: Final = (RELEASED, *_SESSIONS)
 
 

@@ -6,21 +6,31 @@ They are the same on every wire (MCP "Progress", "Logging").
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.protocol.jsonrpc import notification
 from gateway.protocol.versions import LOG_LEVELS
 
+_NOTHING: Final[Mapping[str, Any]] = {}
 _SEVERITY: Final = {level: severity for severity, level in enumerate(LOG_LEVELS)}
 
 
-def progress(token: str | int, done: float, total: float | None = None, message: str | None = None) -> bytes:
+def progress(
+    token: str | int,
+    done: float,
+    total: float | None = None,
+    message: str | None = None,
+    related: Mapping[str, Any] = _NOTHING,
+) -> bytes:
     """Encode a progress notification. The caller ensures that `done` only rises.
+
+    `related` are further parameters, such as the `_meta` that names a task.
 
     `done` and `total` have the same unit, any one. A total that is less than `done` is omitted. Neither may be infinite
     or NaN, which JSON cannot represent: that is a `ValueError`.
     """
-    params: dict[str, Any] = {"progressToken": token, "progress": done}
+    params: dict[str, Any] = {"progressToken": token, "progress": done, **related}
     if total is not None and total >= done:
         params["total"] = total
     if message is not None:

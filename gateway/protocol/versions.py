@@ -17,13 +17,25 @@ RELEASED: Final = "2026-07-28"
 DRAFT: Final = "DRAFT-2026-v1"
 LEGACY: Final = "2025-11-25"
 BEFORE_TASKS: Final = "2025-06-18"
-"""The same as 2025-11-25 in everything that is served, except tasks."""
+"""The same as 2025-11-25 in everything that is served, except tasks and icons."""
 
-LEGACY_VERSIONS: Final = (LEGACY, BEFORE_TASKS)
+BEFORE_ELICITATION: Final = "2025-03-26"
+"""The same as 2025-06-18, except elicitation, structured output, titles and links to resources."""
+
+BEFORE_AUDIO: Final = "2024-11-05"
+"""The same as 2025-03-26 in everything that is served, except audio. Its own transport is not served."""
+
+OLDER_VERSIONS: Final = (BEFORE_ELICITATION, BEFORE_AUDIO)
+"""The versions that only `initialize` selects: served to clients that ask for them, and not reported."""
+
+LEGACY_VERSIONS: Final = (LEGACY, BEFORE_TASKS, *OLDER_VERSIONS)
 """The versions of the handshake wire that are served, newest first."""
 
-SUPPORTED_VERSIONS: Final = (RELEASED, *LEGACY_VERSIONS)
-"""The versions that this build reports to clients, newest first. The draft wire is not listed; its clients know it."""
+SUPPORTED_VERSIONS: Final = (RELEASED, LEGACY, BEFORE_TASKS)
+"""The versions that this build reports to clients, newest first.
+
+The draft wire is not listed, because its clients know it. Nor are `OLDER_VERSIONS`, because their clients do not ask.
+"""
 
 INITIALIZE: Final = "initialize"
 """The method that starts a session and negotiates its version."""

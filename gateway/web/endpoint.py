@@ -31,6 +31,7 @@ from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.caller import Caller
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
+from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.method_table import METHODS
 from gateway.protocol.versions import Wire
 from gateway.web.bodies import NEVER_REFUSED, QUICK_BYTES, QUICK_COMMAS, BodyReader
@@ -208,7 +209,7 @@ class McpEndpoint:
             refusal = InternalError("Internal error")
         try:
             if refusal is not None:
-                await self._refuse(exchange, refusal, None)
+                await self._refuse(exchange, refusal)
         finally:
             exchange.close()
 
@@ -252,7 +253,7 @@ class McpEndpoint:
         refused = HttpRefusal(405, "This endpoint accepts only POST", [("allow", "POST")])
         if method not in SESSION_METHODS:
             raise refused
-        await self._refuse(exchange, refused, None)
+        await self._refuse(exchange, refused)
 
     async def _serve_large(
         self,
@@ -320,6 +321,7 @@ class McpEndpoint:
         body = b""  # it may be large, and the call may take long
         reply = await handling
         if isinstance(reply, Listening):
+            exchange.identify(reply.request_id, reply.wire)
             if not may_stream:
                 raise HttpRefusal(406, "The answer to this request is a stream; send Accept: text/event-stream")
             if visit is not None:
@@ -336,13 +338,11 @@ class McpEndpoint:
         except TryAgain as error:
             refusal = error.with_traceback(None)  # the traceback refers back to this frame
         if refusal is not None:
-            await self._put_off(exchange, refusal, caller, reply.request_id)
+            await self._put_off(exchange, refusal, caller)
 
-    async def _put_off(
-        self, exchange: Exchange, error: TryAgain, caller: Caller, request_id: str | int | None = None
-    ) -> None:
+    async def _put_off(self, exchange: Exchange, error: TryAgain, caller: Caller) -> None:
         self._audit.refused(error, caller.principal)
-        await self._refuse(exchange, error, request_id)
+        await self._refuse(exchange, error)
 
     async def _reply(self, exchange: Exchange, reply: Answered | Accepted | RefusedRequest) -> None:
         if isinstance(reply, Answered):
@@ -350,14 +350,14 @@ class McpEndpoint:
         elif isinstance(reply, Accepted):
             await exchange.answer(202, [], b"")
         else:
-            always_ok = reply.request_id is not None and reply.wire not in (None, Wire.RELEASED)
-            await self._refuse(exchange, reply.error, reply.request_id, always_ok=always_ok)
+            exchange.identify(reply.request_id, reply.wire)
+            await self._refuse(exchange, reply.error)
 
-    async def _refuse(
-        self, exchange: Exchange, error: GatewayError, request_id: str | int | None, *, always_ok: bool = False
-    ) -> None:
+    async def _refuse(self, exchange: Exchange, error: GatewayError) -> None:
+        """Answer with an error, under the id of the request if it is known."""
         self._telemetry.request_refused(RefusalReason.of(error))
-        await exchange.answer(*to_http(error, request_id, self._challenges, always_ok=always_ok))
+        told = to_http(error, exchange.request_id, self._challenges, always_ok=exchange.is_handshake)
+        await exchange.answer(*told)
 
 
 class _ConnectedClient(msgspec.Struct):
@@ -382,6 +382,9 @@ class _ConnectedClient(msgspec.Struct):
     forwarded_id: str
     streams: bool = False
     entered: bool = False
+
+    def identify(self, request_id: RequestId | None, wire: Wire | None) -> None:
+        self.exchange.identify(request_id, wire)
 
     def ask(self, request: bytes) -> None:
         self.exchange.ask(request)

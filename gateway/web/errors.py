@@ -66,4 +66,4 @@ def to_http(
         challenge = challenges.insufficient_scope(str(error), error.required, error.granted)
         headers = [(HEADER.encode("latin-1"), challenge.encode("latin-1"))]
         return 403, [JSON, *headers], error_response(request_id, RpcError(-32600, str(error)))
-    return 500, [JSON], error_response(request_id, InternalError("Internal error"))
+    return 200 if always_ok else 500, [JSON], error_response(request_id, InternalError("Internal error"))

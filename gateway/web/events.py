@@ -65,7 +65,11 @@ class EventStreamWriter:
         """Wait until all posted messages are written. Do not post more after this."""
         self._ending = True
         self._wake.set()
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        if self._writer.cancelling():  # a process that is forced to stop cancels all tasks; what waits is dropped
+            await asyncio.wait((self._writer,))
+        else:
             await self._writer
 
     async def copy(self, messages: AsyncIterator[bytes]) -> None:

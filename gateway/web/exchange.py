@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from gateway.http.asgi import RawHeaders, Receive, Send
 from gateway.http.shortcut import Shortcut
+from gateway.protocol.jsonrpc import RequestId
+from gateway.protocol.versions import Wire
 from gateway.runtime.turns import Turns
 from gateway.web.events import EventStreamWriter
 
@@ -75,6 +77,10 @@ class Exchange:
     """Reads one request and writes its answer. The headers are sent with every answer.
 
     Many exchanges share a `patience`. There is no shortcut if the server has only ASGI events.
+
+    Attributes:
+        request_id: the id under which an error is answered, None if it is not known.
+        is_handshake: whether the request is known to be one of a handshake wire.
     """
 
     # Most exchanges never set these.
@@ -86,6 +92,7 @@ class Exchange:
     _events: EventStreamWriter | None = None
     _ending = False
     _stopped = False
+    is_handshake = False
 
     def __init__(
         self,
@@ -100,6 +107,13 @@ class Exchange:
         self._headers = headers
         self._patience = patience or Patience()
         self._shortcut = shortcut
+        # Not a default of the class: mypyc leaves out those that are None, unless there is one other type.
+        self.request_id: RequestId | None = None
+
+    def identify(self, request_id: RequestId | None, wire: Wire | None) -> None:
+        """Record which request an error is about, see `gateway.wires.ports.Client.identify`."""
+        self.request_id = request_id
+        self.is_handshake = request_id is not None and wire not in {None, Wire.RELEASED}
 
     def add_headers(self, headers: RawHeaders) -> None:
         """Send these headers too, with any answer."""

@@ -22,9 +22,9 @@ from gateway.observability.metrics import Telemetry
 from gateway.protocol.capabilities import HANDSHAKE_TASKS, TASKS
 from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.identity import Identity
-from gateway.protocol.legacy.results import LegacyResults
+from gateway.protocol.legacy.results import LegacyResults, OlderResults
 from gateway.protocol.released.results import ResultWriter
-from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
+from gateway.protocol.versions import BEFORE_ELICITATION, BEFORE_TASKS, DRAFT, LEGACY, LEGACY_VERSIONS, OLDER_VERSIONS
 from gateway.registry.parts import Part
 from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
@@ -40,6 +40,7 @@ from gateway.wires.catalogue import (
     draft_capabilities,
     handshake_capabilities,
     handshake_entry,
+    older_entry,
     released_capabilities,
 )
 from gateway.wires.dispatch import Dispatcher
@@ -187,12 +188,24 @@ class Wires:
             identity=self.identity_of(registry),
             tasks=HANDSHAKE_TASKS if self.settings.hide_task_tools else None,
         )
+        older = make(
+            words=self._legacy_words,
+            capabilities=before_tasks,
+            entry=older_entry(BEFORE_ELICITATION),
+            earlier=earlier.get(BEFORE_ELICITATION),
+        )
         return {
             DRAFT: make(words=self._draft_words, capabilities=draft, entry=handshake_entry, earlier=earlier.get(DRAFT)),
             LEGACY: make(
                 words=self._legacy_words, capabilities=legacy, entry=handshake_entry, earlier=earlier.get(LEGACY)
             ),
-            BEFORE_TASKS: make(words=self._legacy_words, capabilities=before_tasks, earlier=earlier.get(BEFORE_TASKS)),
+            BEFORE_TASKS: make(
+                words=self._legacy_words,
+                capabilities=before_tasks,
+                entry=older_entry(BEFORE_TASKS),
+                earlier=earlier.get(BEFORE_TASKS),
+            ),
+            **dict.fromkeys(OLDER_VERSIONS, older),
         }
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
@@ -210,8 +223,10 @@ class Wires:
         return HandshakeWire(
             {
                 DRAFT: draft,
-                LEGACY: self._legacy(LEGACY, catalogues[LEGACY], access),
-                BEFORE_TASKS: self._legacy(BEFORE_TASKS, catalogues[BEFORE_TASKS], None),
+                **{
+                    version: self._legacy(version, catalogues[version], access if version == LEGACY else None)
+                    for version in LEGACY_VERSIONS
+                },
             },
             sessions=self._sessions,
             addresses=self._addresses,
@@ -242,9 +257,11 @@ class Wires:
 
     def _legacy(self, version: str, catalogue: Catalogue, access: TaskAccess | None) -> HandshakeVersion:
         """Build a version of the 2025-11-25 wire, without tasks if `access` is None."""
-        methods = Methods(catalogue, self.calls, self.host, self._legacy_words)
+        words = OlderResults(version) if version in OLDER_VERSIONS else self._legacy_words
+        methods = Methods(catalogue, self.calls, self.host, words)
         calls = LegacyCalls(
             methods,
+            words,
             self._addresses,
             self.waiting,
             answer_seconds=min(self.settings.answer_seconds, self.settings.state_ttl_seconds),

@@ -20,6 +20,7 @@ from gateway.protocol.caller import Caller, Requester
 from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.identity import Identity
+from gateway.protocol.legacy.older import known_entry
 from gateway.protocol.result_format import CacheScope, Words
 from gateway.protocol.upstream.entries import is_same_json
 from gateway.registry.parts import Kind, Share
@@ -437,3 +438,8 @@ def handshake_entry(served: Served) -> dict[str, Any]:
     if schema is not None and schema.get("type") != "object":
         del entry["outputSchema"]
     return entry
+
+
+def older_entry(version: str) -> _Entry:
+    """Return the function that makes list entries of a version before 2025-11-25."""
+    return lambda served: known_entry(handshake_entry(served), version)

@@ -89,7 +89,8 @@ class Dispatcher:
     async def handle(self, headers: Headers, body: bytes, caller: Caller, client: Client) -> Reply:
         """Answer one request. If something is wrong with it, the reply says so.
 
-        If the request needs a session, and has none that is valid, this raises `HttpRefusal`.
+        If the request needs a session, and has none that is valid, this raises `HttpRefusal`. Before anything is
+        raised, the client learns which request that is about.
         """
         value: Any = None
         wire: Wire | None = None
@@ -115,6 +116,9 @@ class Dispatcher:
                 wire = wire_of_headers(headers.get(PROTOCOL_VERSION), in_session=in_session)
             told = error_on(wire, error) if isinstance(error, RpcError) else error
             return RefusedRequest(told, request_id_of(value), wire)
+        except BaseException:
+            client.identify(request_id_of(value), wire)
+            raise
 
     def refuse(self, body: bytes, error: TryAgain, caller: Caller) -> RefusedRequest:
         """Refuse a message of a handshake wire without serving it. Only the id of the request is read."""

@@ -118,7 +118,7 @@ class HandshakeWire:
         except Cancelled:
             reply = Accepted()
         if isinstance(reply, Listening):
-            return Listening(self._running.stream(name, reply.messages), reply.request_id)
+            return Listening(self._running.stream(name, reply.messages), reply.request_id, reply.wire)
         return reply
 
     def _session(self, wire: Wire, headers: header.Headers, caller: Caller) -> Session | None:

@@ -21,6 +21,7 @@ from gateway.errors import (
     InsufficientScope,
     InternalError,
     InvalidParams,
+    MethodNotFound,
     ResourceNotFound,
     RpcError,
 )
@@ -226,10 +227,13 @@ class Methods:
         """Answer `completion/complete`.
 
         Raises:
+            MethodNotFound: nothing that is served has completions.
             InvalidParams: there is no such prompt or resource.
             InternalError: the author's function failed, or the upstream cannot be asked.
             RpcError: the upstream refuses.
         """
+        if not self.registry.offers("completions"):
+            raise MethodNotFound("This server has no completions")
         wanted = read_completion(incoming.request.params)
         target = await self._completed_target(wanted, incoming)
         check_scopes(target, incoming.caller)

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
 
+from gateway.protocol.jsonrpc import RequestId
+from gateway.protocol.versions import Wire
+
 
 class Carrier(Protocol):
     """Delivers sealed messages to all other replicas."""
@@ -52,6 +55,10 @@ class Client(Protocol):
     @property
     def forwarded_id(self) -> str:
         """The id that a trusted proxy gives the request in all of its attempts, or ""."""
+        ...
+
+    def identify(self, request_id: RequestId | None, wire: Wire | None) -> None:
+        """Name the request that an error which is about to escape belongs to, and its wire; None if not known."""
         ...
 
     def ask(self, request: bytes) -> None:

@@ -36,6 +36,7 @@ class Listening(msgspec.Struct, frozen=True):
 
     messages: AsyncIterator[bytes]
     request_id: RequestId
+    wire: Wire
 
 
 Reply: TypeAlias = Answered | Accepted | RefusedRequest | Listening

@@ -232,7 +232,10 @@ def test_a_return_annotation_is_the_output_schema(annotation: Any, schema: Any) 
     ("annotation", "value", "texts", "structured"),
     [
         (int, 3, ["3"], {"result": 3}),
-        (list[int], [3, 4], ["3", "4"], {"result": [3, 4]}),
+        (list[int], [3, 4], ["[3,4]"], {"result": [3, 4]}),
+        (list[str], ["é", ""], ['["é",""]'], {"result": ["é", ""]}),
+        (tuple[int, str], (3, "a"), ['[3,"a"]'], {"result": [3, "a"]}),
+        (list[int], [], ["[]"], {"result": []}),
         (set[int], {3}, ["[3]"], {"result": [3]}),
         (Place, {"at": (1, "2.50")}, ['{"at":[1,"2.50"],"tags":[]}'], {"at": [1, "2.50"], "tags": []}),
         (Place | None, None, [], {"result": None}),

@@ -36,7 +36,7 @@ async def structured(size: int) -> dict[str, Any]:
 @tool
 async def numbers(size: int) -> list[int]:
     """Return a list with a type."""
-    return [7] * (size // 100)
+    return [7] * (size // 4)
 
 
 @tool

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gateway.errors import RejectReason
-from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
+from gateway.protocol.versions import DRAFT, LEGACY_VERSIONS, RELEASED
 from tests.docs.markdown import rows_of, section_of
 from tests.integration.frameworks.known import FRAMEWORKS, INSPECTOR
 
@@ -16,7 +16,7 @@ TEXT = (TOP / "docs/start/clients.md").read_text()
 
 def test_every_served_version_is_listed() -> None:
     table = TEXT.partition("## Which clients work")[2].partition("## What differs")[0]
-    assert [version for version in (*SUPPORTED_VERSIONS, DRAFT) if version not in table] == []
+    assert [version for version in (RELEASED, *LEGACY_VERSIONS, DRAFT) if version not in table] == []
 
 
 def test_every_message_and_every_reason_that_is_named_exists() -> None:

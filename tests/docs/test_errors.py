@@ -113,7 +113,7 @@ SAMPLES: Final[list[RpcError]] = [
     errors.ResourceNotFound("a://b"),
     RpcError(errors.OLD_RESOURCE_NOT_FOUND, "Resource not found", {"uri": "a://b"}),
     errors.MissingCapability(("elicitation", "form")),
-    errors.UnsupportedVersion(["2026-07-28"], "1"),
+    errors.UnsupportedVersion(["1"], "1"),
     errors.NotAnswered(errors.Declined("name")),
     errors.Overloaded(),
     errors.RateLimited(3),

@@ -18,6 +18,7 @@ from gateway.http.draining_server import REPEATED_SIGNAL_SECONDS
 from loadtest.cluster import Cluster, Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, RawConnection, call, head_of, tool_call
+from tests.integration.streams import Stream, calling
 
 TOOLS = {"GATEWAY_TOOLS": "tests.integration.tools"}
 LONG = "3600"
@@ -43,6 +44,7 @@ def check_cut_off(future: Future[Answer], replica: Replica) -> None:
     """The client got an answer, if there was still time for it, and the log has no traceback."""
     if future.exception() is None:
         assert future.result().error == (500, -32603)
+        assert future.result().message["id"] == 1
         assert future.result().headers["x-gateway-replica"] == replica.name
     else:
         assert isinstance(future.exception(), httpx.TransportError)
@@ -119,6 +121,17 @@ def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, 
         (record,) = fleet["r1"].wait_for_log("drain time is over; work in flight is cut off")
         assert record["requests"] == 1
         check_last_line(fleet["r1"], 1)
+
+
+def test_an_open_stream_gets_an_error_under_its_id_before_it_is_cut_off(tmp_path: Path) -> None:
+    tools = {"GATEWAY_TOOLS": "tests.integration.stream_tools", "GATEWAY_DRAIN_SECONDS": "0.1"}
+    with Fleet(tmp_path, tools, names=("r1",)) as fleet:
+        with Stream(fleet["r1"], calling("work", {"release": "/never"}, token="t", id_="mine")) as stream:
+            assert stream.next()["method"] == "notifications/progress"
+            assert fleet["r1"].terminate() == 1
+            *_, last = stream.rest()
+        assert (last["id"], last["error"]["code"]) == ("mine", -32603)
+        assert not [line for line in fleet["r1"].log_lines() if "exception" in line or line.get("level") == "error"]
 
 
 def test_a_client_that_reads_nothing_does_not_keep_a_replica_whose_time_is_over(tmp_path: Path) -> None:

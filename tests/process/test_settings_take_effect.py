@@ -32,7 +32,7 @@ from gateway.process import replica, services
 from gateway.process.app import GatewayApp, _origin_policy, make_server
 from gateway.protocol.headers import Headers
 from gateway.protocol.identity import Identity
-from gateway.protocol.versions import BEFORE_TASKS, LEGACY
+from gateway.protocol.versions import LEGACY, LEGACY_VERSIONS
 from gateway.settings.model import Settings
 from gateway.tokens.request_state import FlowLimits
 from gateway.web.hop import HopClient
@@ -158,7 +158,7 @@ def test_an_answer_that_another_replica_forwards_keeps_to_the_limits_of_this_one
 def test_a_call_that_waited_reads_answers_within_the_limits_of_json(inner: str) -> None:
     body = f'{{"jsonrpc":"2.0","id":"s1.","result":{{"content":{inner}}}}}'.encode()
     large, small = make_app(), make_app(max_json_depth=20, max_json_values=1000)
-    for version in (LEGACY, BEFORE_TASKS):
+    for version in LEGACY_VERSIONS:
         assert calls_of(large, version)._read(body) == {"result": {"content": msgspec.json.decode(inner)}}
         with pytest.raises(RpcError):
             calls_of(small, version)._read(body)

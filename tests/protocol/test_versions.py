@@ -56,11 +56,17 @@ def test_a_handshake_chooses_by_what_it_asks_for_whatever_the_header_says(header
     assert choose_wire(request, header) is Wire.DRAFT
 
 
-@pytest.mark.parametrize("requested", ["2024-11-05", "2026-07-28", "v999", ""])
+@pytest.mark.parametrize("requested", ["2024-10-07", "2026-07-28", "v999", ""])
 def test_a_handshake_for_an_unknown_version_is_answered_with_one_that_is_served(requested: str) -> None:
     assert negotiate(requested) not in {"2026-07-28", requested}
     request = Request(1, "initialize", {"protocolVersion": requested})
     assert choose_wire(request, None) is wire_of(negotiate(requested))
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
+def test_a_handshake_version_is_answered_with_itself_and_may_be_named_in_the_header(version: str) -> None:
+    assert negotiate(version) == version
+    assert choose_wire(Request(1, "tools/list", {}), version) is Wire.LEGACY
 
 
 @pytest.mark.parametrize("params", [{}, {"protocolVersion": None}, {"protocolVersion": 1}])
@@ -76,7 +82,7 @@ def test_the_draft_is_chosen_by_its_header(message: Message) -> None:
     assert choose_wire(message, DRAFT) is Wire.DRAFT
 
 
-@pytest.mark.parametrize("header", ["2025-03-26", "v999", "", "draft"])
+@pytest.mark.parametrize("header", ["2024-10-07", "v999", "", "draft"])
 @pytest.mark.parametrize("message", [Request(1, "tools/list", {}), Notification("notifications/initialized", {})])
 def test_another_version_in_the_header_alone_is_unsupported(message: Message, header: str) -> None:
     with pytest.raises(UnsupportedVersion) as caught:

@@ -18,6 +18,7 @@ PEERS = [file for file in LISTS if "peers" in file.parts]
 DEVELOPMENT = Path("locked/development.txt")
 OTHER_GENERATION = {
     Path("tests/peers/mcp1/locked.txt"): {"mcp"},
+    Path("tests/peers/mcp1-2025-03/locked.txt"): {"mcp", "pydantic", "pydantic-core"},
     Path("tests/peers/langchain/locked.txt"): {"mcp"},
     Path("tests/peers/google-adk/locked.txt"): {
         "opentelemetry-api",

@@ -13,7 +13,7 @@ import pytest
 
 import gateway
 from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX, TARGETS, requests_of
-from gateway.protocol.versions import BEFORE_TASKS, DRAFT, INITIALIZE, LEGACY, RELEASED
+from gateway.protocol.versions import DRAFT, INITIALIZE, LEGACY, LEGACY_VERSIONS, RELEASED
 from gateway.wires.assembly import Wires
 from gateway.wires.dispatch import _wanted
 from gateway.wires.draft.tasks import DraftTasks
@@ -25,7 +25,7 @@ from gateway.wires.replies import Reply
 from tests.asgi import Client, make_app
 from tests.integration.raw import Answer, request
 
-VERSIONS: Final = (RELEASED, LEGACY, BEFORE_TASKS, DRAFT)
+VERSIONS: Final = (RELEASED, *LEGACY_VERSIONS, DRAFT)
 STORE: Final[Mapping[str, Any]] = {"redis_url": "redis://127.0.0.1:1/0"}
 """Nothing listens there: handlers are made before the store is asked for anything."""
 

@@ -233,6 +233,10 @@ async def test_an_argument_of_an_upstream_is_completed_by_its_part() -> None:
     assert (await completed(app, {"type": "ref/prompt", "name": "two__x"})).result["completion"] == empty
 
 
+async def test_a_server_without_completions_does_not_have_their_method() -> None:
+    assert (await completed(app_with(), {"type": "ref/prompt", "name": "poem"})).error == (404, -32601)
+
+
 @pytest.mark.parametrize("name", ["one__denied", "two__new", "new"])
 async def test_an_argument_of_something_unknown_is_not_completed(name: str) -> None:
     app = app_with(part("one", "x", completer=Suggestions(), finder=Unlisted("one")))

@@ -26,6 +26,9 @@ KEPT_NOWHERE_META: Final = {_FALLBACK_MODE: "immediate"}
 MORE: Final = "dev.sealedgateway/more"
 """The name in `_meta` that says which fields of the result have no segment, and where to get them."""
 
+STATUS: Final = "dev.sealedgateway/status"
+"""The name in `_meta` of the status of a task whose last response would otherwise look like that of a completed one."""
+
 _TOLD_IN_SEGMENTS: Final = frozenset({"content", "isError"})
 """The fields of a result that segments and their responses contain."""
 
@@ -56,6 +59,7 @@ class Segments:
         after: the number of the segment before the first block; segments are numbered from 1.
         emitted: whether the task has emitted segments, besides its final result.
         more: the names of the result's fields that no segment contains.
+        cancelled: whether these are all segments because the task was cancelled, and not because it is completed.
     """
 
     blocks: Sequence[Mapping[str, Any]]
@@ -64,6 +68,7 @@ class Segments:
     after: int
     emitted: bool
     more: Sequence[str] = ()
+    cancelled: bool = False
 
 
 def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> AnswerMode:
@@ -110,8 +115,10 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
     if has_ended(view) and after:
         raise ValueError("a task that has ended needs all of its segments")
     emitted = bool(stored) or after > 0
-    if not has_ended(view) or view.phase is Phase.CANCELLED:
-        return Segments(stored, complete=has_ended(view), is_error=False, after=after, emitted=emitted)
+    if not has_ended(view):
+        return Segments(stored, complete=False, is_error=False, after=after, emitted=emitted)
+    if view.phase is Phase.CANCELLED:
+        return Segments(stored, complete=True, is_error=False, after=after, emitted=emitted, cancelled=True)
     is_error = status(view) == "failed"
     if view.result is None:
         why = {"type": "text", "text": task_words.error_of(view)["message"]}
@@ -121,10 +128,13 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
     return Segments(blocks, complete=True, is_error=is_error, after=after, emitted=emitted, more=more)
 
 
-def gone(sent: int) -> Segments:
-    """Return the last segment for a task that disappears after this many segments were sent."""
+def gone(task_id: str) -> dict[str, Any]:
+    """Return the last response about a task that disappears.
+
+    It has no segment: the tool may have emitted one with the next number, which another client has read.
+    """
     why = {"type": "text", "text": GONE}
-    return Segments([why], complete=True, is_error=True, after=sent, emitted=sent > 0)
+    return {"content": [why], "isError": True, "isComplete": True, **related(task_id)}
 
 
 def response(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
@@ -147,6 +157,8 @@ def partial(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
     joining = related(task_id)
     if segments.more:
         joining["_meta"][MORE] = {"method": "tasks/result", "fields": list(segments.more)}
+    if segments.cancelled:
+        joining["_meta"][STATUS] = "cancelled"
     return {**told, **joining}
 
 

@@ -1,1 +1,1 @@
-"""Pure: the parts of the 2025-11-25 and 2025-06-18 wire that the draft wire does not share."""
+"""Pure: the parts of the 2025-11-25 wire and its older versions that the draft wire does not share."""

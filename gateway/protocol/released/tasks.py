@@ -14,7 +14,7 @@ import msgspec
 from gateway.errors import InvalidParams
 from gateway.protocol import task_format as task_words
 from gateway.protocol.error_codes import code_on
-from gateway.protocol.fields import read_object
+from gateway.protocol.fields import require_object
 from gateway.protocol.versions import Wire
 from gateway.tasks.model import Progress, TaskView
 from gateway.tasks.retention import poll_interval_ms
@@ -42,7 +42,7 @@ def read_task_id(params: Mapping[str, Any]) -> str:
 
 def read_task_update(params: Mapping[str, Any]) -> TaskUpdate:
     """Read the parameters of `tasks/update`. A wrong type raises `InvalidParams`, which names the member."""
-    return TaskUpdate(read_task_id(params), read_object(params, "inputResponses"))
+    return TaskUpdate(read_task_id(params), require_object(params, "inputResponses"))
 
 
 def task(view: TaskView) -> dict[str, Any]:

@@ -133,9 +133,15 @@ def _decode(body: bytes, max_depth: int) -> Any:
 
 
 def _is_ours(message: dict[str, Any], request_id: RequestId) -> bool:
-    """Return whether an id is the one sent. Types are exact: `True` and `1.0` equal 1 in Python."""
+    """Return whether an id is the one sent, or the same number as a text or with a fraction of zero.
+
+    Some servers change the type. Each request has a connection of its own, so no other response can be meant. `True`
+    is not an id, although it equals 1 in Python.
+    """
     given = message.get("id")
-    return type(given) is type(request_id) and given == request_id
+    if type(given) is str:
+        return given == str(request_id)
+    return type(given) in {int, float} and bool(given == request_id)
 
 
 def _read_result(result: Any) -> Result:

@@ -82,7 +82,8 @@ class TaskAnswers:
             if await self._streams(incoming, view, choice, streams):
                 with incoming.client.streaming():  # the endpoint counts the stream again before another one can start
                     at_once = choice.mode == "streaming"
-                    return Listening(self._segments(incoming, view, at_once=at_once), incoming.request.id)
+                    segments = self._segments(incoming, view, at_once=at_once)
+                    return Listening(segments, incoming.request.id, self.words.wire)
         told = self.words.task_created(view)
         if choice.fallback:
             told["_meta"] = FALLBACK_META
@@ -118,7 +119,7 @@ class TaskAnswers:
         async with contextlib.aclosing(self.follower.views(task, incoming.caller)) as views:
             async for view in views:
                 if view is None:
-                    yield _encoded(incoming, response(gone(sent), sent, task_id))
+                    yield _encoded(incoming, gone(task_id))
                     return
                 has_ended = ttl_form.has_ended(view)
                 if has_ended and is_first and not at_once:
@@ -130,7 +131,7 @@ class TaskAnswers:
                     return
                 segments = segments_of(view, stored, after)
                 stream = stream or self.tasks.stream(view, incoming)
-                if not segments.complete:
+                if not segments.complete or segments.cancelled:
                     for message in stream.news(view):
                         yield message
                 is_start = is_first and (at_once or view.phase is Phase.WAITING)
@@ -151,9 +152,9 @@ class TaskAnswers:
 
 
 def _whole(incoming: Incoming, view: TaskView) -> bytes:
-    """Return the response with the outcome of a task that has ended."""
+    """Return the only response of a stream: the outcome of a task that has ended, with the mark of the last one."""
     try:
-        return _encoded(incoming, ttl_form.final_result(view))
+        return _encoded(incoming, {**ttl_form.final_result(view), "isComplete": True})
     except RpcError as error:
         return error_response(incoming.request.id, error_on(Wire.DRAFT, error))
 

@@ -15,7 +15,7 @@ from gateway.protocol.caller import Caller
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.rounds import read_answers
 from gateway.protocol.draft.streaming import partial, read_last_seq_nr, segments_of
-from gateway.protocol.fields import read_object
+from gateway.protocol.fields import quote, require_object
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.requests import CANCELLED
 from gateway.tasks.model import Phase, TaskView
@@ -94,11 +94,17 @@ class DraftTasks(HandshakeTasks):
     async def input_response(self, incoming: Incoming) -> Reply:
         """Answer `tasks/input_response`: record the answers that match a question, and ignore the rest.
 
-        If the request names no task, this raises `InvalidParams`; or see `get`.
+        If the request names no task or has no answers, or that to a question cannot be read, this raises
+        `InvalidParams`; or see `get`.
         """
         request = incoming.request
         view = await self._found(ttl_form.read_related_task(request.params, _RELATED_NAMES), incoming)
-        answers = read_answers(read_object(request.params, "inputResponses"))
+        responses = require_object(request.params, "inputResponses")
+        answers = read_answers(responses)
+        if unreadable := view.questions.keys() & responses.keys() - answers.keys():
+            raise InvalidParams(
+                f"params.inputResponses[{quote(min(unreadable))}] must be an object with a result or an error"
+            )
         fitting = {
             key: answer
             for key, answer in answers.items()
@@ -127,13 +133,15 @@ class DraftTasks(HandshakeTasks):
     async def _find(self, incoming: Incoming) -> TaskView:
         """Return the task that a request names.
 
-        If the caller has no such task, or `_meta` names another one, this raises `InvalidParams`.
+        If the caller has no such task, or the `_meta` of a request for a task of the first form names another one, this
+        raises `InvalidParams`. For other tasks, the id in the parameters counts (2025-11-25 "Tasks", Related Task
+        Metadata).
         """
         view = await super()._find(incoming)
-        for name in _RELATED_NAMES:
-            joined = incoming.request.meta.get(name)
-            if joined is not None and (type(joined) is not dict or joined.get("taskId") != view.task_id):
-                raise InvalidParams(f'params._meta["{name}"] names another task than params.taskId')
+        request = incoming.request
+        named = [name for name in _RELATED_NAMES if request.meta.get(name) is not None]
+        if named and _is_first_form(view) and ttl_form.read_related_task(request.params, named) != view.task_id:
+            raise InvalidParams("params._meta names another task than params.taskId")
         return view
 
     def _outcome(self, view: TaskView) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class TaskStream:
         if self.progress_token is None or view.progress is None or view.progress == self._progress:
             return []
         self._progress = view.progress
-        return [progress(self.progress_token, *view.progress)]
+        return [progress(self.progress_token, *view.progress, self.words.related(view.task_id))]
 
     def questions(self, view: TaskView) -> list[bytes]:
         """Return the requests for the open questions that this stream has not asked yet."""

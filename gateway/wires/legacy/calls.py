@@ -33,6 +33,7 @@ from gateway.errors import (
 from gateway.protocol.handshake.questions import read_answer, request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import server_request
+from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
@@ -66,6 +67,7 @@ class LegacyCalls:
     """
 
     methods: Methods
+    words: LegacyResults
     addresses: RequestIds
     waiting: WaitingCalls
     _: KW_ONLY
@@ -95,6 +97,8 @@ class LegacyCalls:
         try:
             result = (await self._converse(incoming, conversation, leg)).result
         except CannotContinue as error:
+            if order is not None:  # the client expects a task, and would take no other result
+                raise InternalError(str(error)) from None
             emitted = [] if conversation.journal is None else conversation.journal.segments
             result = failed_result(str(error), emitted)
         return incoming.answered(result)
@@ -170,7 +174,7 @@ class LegacyCalls:
             with client.waiting():
                 for wire_key, key in keys.items():
                     address = self.addresses.of_call(call.call_id, wire_key, seconds, incoming.caller)
-                    client.ask(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
+                    client.ask(self._request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
                 bodies = await self._answers(call, seconds)
         except (Lapsed, AnswersTooLarge, TimeoutError) as error:
             raise Unanswered(_why(error)) from None
@@ -184,6 +188,10 @@ class LegacyCalls:
                 await self._turns.begin(None, incoming.caller.principal)
             answers[keys[wire_key]] = self._read(body)
         return answers
+
+    def _request(self, address: str, question: Question, name: str) -> bytes:
+        params = request_params(question.method, self.words.question(question.params), name)
+        return server_request(address, question.method, params)
 
     async def _answers(self, call: WaitingCall, seconds: float) -> dict[str, bytes]:
         """Wait for the bodies of the answers. Count an answer that ends its call because there is no room for it."""
@@ -203,10 +211,6 @@ class LegacyCalls:
         journal = conversation.journal
         left = 0.0 if journal is None else journal.deadline_ms / 1000 - self.clock()
         return max(0.0, min(self.answer_seconds, left))
-
-
-def _request(address: str, question: Question, name: str) -> bytes:
-    return server_request(address, question.method, request_params(question.method, question.params, name))
 
 
 def _wire_key(key: str, asked: int) -> str:
@@ -245,4 +249,4 @@ def _order(tool: Tool, wish: TaskWish | None, *, takes_tasks: bool) -> TaskOrder
         return None
     if tool.task == "forbidden":
         raise MethodNotFound(f"{tool.name} does not support tasks; call it without params.task")
-    return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, at_once=True)
+    return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, at_once=True, otherwise={})

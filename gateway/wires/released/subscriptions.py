@@ -21,6 +21,7 @@ from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
 from gateway.protocol.strict_json import encode
+from gateway.protocol.versions import Wire
 from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.tasks.model import TaskView
@@ -103,7 +104,7 @@ class Subscriptions:
         resources = await self._announced(wanted.uris, caller, registry)
         honoured = _honoured(wanted, registry, resources, tasks)
         opened = _OpenStream(honoured, resources, tasks, registry)
-        return Listening(self._messages(request.id, opened, caller), request.id)
+        return Listening(self._messages(request.id, opened, caller), request.id, Wire.RELEASED)
 
     async def _announced(self, uris: Sequence[str], caller: Caller, registry: Registry) -> dict[str, _WatchedResource]:
         """Return the resources whose changes a caller may learn of, by the client's URI.

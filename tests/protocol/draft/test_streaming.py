@@ -13,6 +13,7 @@ from gateway.errors import InvalidParams
 from gateway.protocol.draft.streaming import (
     MODES,
     MORE,
+    STATUS,
     AnswerMode,
     choose_mode,
     gone,
@@ -153,14 +154,7 @@ def test_the_last_response_says_where_the_other_fields_of_the_result_are() -> No
 
 
 def test_a_task_that_is_gone_ends_its_stream_in_words() -> None:
-    assert response(gone(0), 0, "t_1") == {
-        "content": [block(GONE)],
-        "isError": True,
-        "isComplete": True,
-        **related("t_1"),
-    }
-    last = response(gone(2), 2, "t_1")
-    assert (last["partial-content"], last["isError"], last["isComplete"]) == ([{**block(GONE), "seqNr": 3}], True, True)
+    assert gone("t_1") == {"content": [block(GONE)], "isError": True, "isComplete": True, **related("t_1")}
 
 
 def test_a_result_without_what_was_emitted_comes_after_it() -> None:
@@ -169,8 +163,10 @@ def test_a_result_without_what_was_emitted_comes_after_it() -> None:
 
 
 def test_a_cancelled_task_keeps_what_it_has_emitted() -> None:
-    assert told(CANCELLED, [A]) == ([(1, "a")], True, False)
-    assert told(CANCELLED, []) == ([], True, False)
+    for stored, numbered in (([A], [{**A, "seqNr": 1}]), ([], [])):
+        last = response(segments_of(CANCELLED, stored), 0, "t_1")
+        assert (last["partial-content"], last["isError"], last["isComplete"]) == (numbered, False, True)
+        assert last["_meta"] == {**related("t_1")["_meta"], STATUS: "cancelled"}
 
 
 @pytest.mark.parametrize(

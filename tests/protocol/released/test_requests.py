@@ -152,13 +152,24 @@ def test_a_version_header_that_differs_is_a_mismatch(sent: str | None) -> None:
     assert type(draft.refusal()) is HeaderMismatch
 
 
-@pytest.mark.parametrize("version", ["v999.0.0", "2025-11-25", "DRAFT-2026-v1", ""])
+@pytest.mark.parametrize("version", ["v999.0.0", "DRAFT-2026-v1", ""])
 def test_an_agreed_version_that_is_not_served_is_unsupported(version: str) -> None:
     draft = Draft()
     draft.meta[VERSION] = draft.headers["mcp-protocol-version"] = version
     error = draft.refusal()
     assert type(error) is UnsupportedVersion
     assert error.data == {"supported": ["2026-07-28", "2025-11-25", "2025-06-18"], "requested": version}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18"])
+def test_the_error_for_a_version_that_needs_a_session_says_how_to_get_one(version: str) -> None:
+    draft = Draft()
+    draft.meta[VERSION] = draft.headers["mcp-protocol-version"] = version
+    error = draft.refusal()
+    assert type(error) is UnsupportedVersion
+    assert error.message.startswith(f"{version} needs a session: send initialize")
+    assert error.data is not None
+    assert (error.data["requested"], error.data["needsInitialize"]) == (version, True)
 
 
 @pytest.mark.parametrize("method", ["tools/call", "prompts/list", "server/discover", "nonsense"])

@@ -102,10 +102,22 @@ def test_a_meta_without_anything_to_pass_on_is_removed(meta: Any) -> None:
     assert "_meta" not in result(_meta=meta).value
 
 
-@pytest.mark.parametrize("given", [8, "7", 7.0, True, None])
+@pytest.mark.parametrize("given", [8, "8", "07", "7.0", " 7", 7.5, 1e300, True, None, [], [7], {}])
 def test_a_result_with_another_id_is_refused(given: Any) -> None:
     with pytest.raises(WrongId):
         read_message(message(id=given, result={}), OURS)
+
+
+@pytest.mark.parametrize("given", [7, "7", 7.0])
+def test_a_number_may_come_back_as_a_text_or_with_a_fraction_of_zero(given: Any) -> None:
+    assert read_message(message(id=given, result={}), 7) == read_message(message(id=7, result={}), 7)
+    refused = {"code": -32700, "message": "not read"}
+    assert read_message(message(id=given, error=refused), 7) == ErrorAnswer(-32700, "not read", None, has_id=True)
+
+
+def test_a_text_does_not_come_back_as_a_number() -> None:
+    with pytest.raises(WrongId):
+        read_message(message(id=7, result={}), "7")
 
 
 def test_a_result_without_an_id_is_refused() -> None:

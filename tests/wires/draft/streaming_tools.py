@@ -43,7 +43,7 @@ async def recite(
 
 
 @tool
-async def recite_here(ctx: Context, gate: str, count: int) -> list[str]:
+async def recite_here(ctx: Context, gate: str, count: int) -> Any:
     """Return what `recite` emits; never as a task."""
     note(gate, ctx.replica_id)
     return [f"segment {number}" for number in range(1, count + 1)]

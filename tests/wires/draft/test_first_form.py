@@ -39,7 +39,7 @@ from tests.wires.draft.first_form import (
     wish,
     without_streams,
 )
-from tests.wires.draft.messages import FIRST_FORM_TASK, TERMINAL, call_params
+from tests.wires.draft.messages import FIRST_FORM_RELATED_TASK, FIRST_FORM_TASK, RELATED_TASK, TERMINAL, call_params
 from tests.wires.draft.transport import Message, RpcError
 from tests.wires.draft.under_way import idle, joined_by, under_way, unreadable
 from tests.wires.draft.written import say
@@ -773,5 +773,20 @@ async def test_a_request_that_names_two_tasks_is_refused(user: DraftClient, name
         for meta in (related("another"), {"io.modelcontextprotocol/related-task": {"taskId": "another"}}):
             error = await refusal(user.request(method, {"taskId": EXAMPLE_ID, "_meta": meta}))
             assert "names another task than params.taskId" in error.message
+        error = await refusal(user.request(method, {"taskId": EXAMPLE_ID, "_meta": {RELATED_TASK: "text"}}))
+        assert "must be an object that names the task" in error.message
     task = await user.request("tasks/get", {"taskId": EXAMPLE_ID, "_meta": related(EXAMPLE_ID)})
     assert task["status"] == "completed"
+
+
+@pytest.mark.parametrize("joined", [{"taskId": "another"}, {}, "text", None])
+async def test_for_a_task_of_the_other_form_its_id_alone_counts(user: DraftClient, name: str, joined: Any) -> None:
+    created = await user.request("tools/call", call_params("say", {"call": name}) | {"task": {}})
+    task_id = created["task"]["taskId"]
+    await user.finish_task(task_id)
+    for key in (RELATED_TASK, FIRST_FORM_RELATED_TASK):
+        params = {"taskId": task_id, "_meta": {key: joined}}
+        assert (await user.request("tasks/get", params))["status"] == "completed"
+        assert (await user.request("tasks/result", params))["content"] == [{"type": "text", "text": "done"}]
+        assert "already in terminal status" in (await refusal(user.request("tasks/cancel", params))).message
+    await user.request("tasks/delete", {"taskId": task_id, "_meta": {RELATED_TASK: joined}})

@@ -113,12 +113,35 @@ async def test_guidance_for_error_handling_task_without_what_it_needs(user: Draf
     assert await user.pending_questions(task_id) == questions
     assert set(questions) == {"echo_input"}
 
-    unfit: tuple[Any, ...] = ({"result": accept(input=7)}, accept(input="unwrapped"), {}, None, "text")
-    for answer in unfit:
-        await user.answer_task(task_id, {"echo_input": answer, "not_requested": FORM["form"]})
-        assert await user.pending_questions(task_id) == questions
+    await user.answer_task(task_id, {"echo_input": {"result": accept(input=7)}, "not_requested": FORM["form"]})
+    assert await user.pending_questions(task_id) == questions
     finished = await user.finish_task(task_id, {"echo_input": accept(input="at last")})
     assert text_of(finished.result or {}) == "Echo: at last"
+
+
+UNREADABLE: tuple[Any, ...] = (accept(input="unwrapped"), {"result": "text"}, {"error": "text"}, {}, [], None, "text")
+
+
+@pytest.mark.parametrize("answer", UNREADABLE)
+async def test_an_unreadable_answer_to_a_question_is_refused_by_its_key(user: DraftClient, answer: Any) -> None:
+    task_id = await waiting(user, "echo")
+    questions = await user.pending_questions(task_id)
+    with pytest.raises(RpcError, match=r"inputResponses\['echo_input'\] must be an object with a result") as refused:
+        await user.answer_task(task_id, {"echo_input": answer})
+    assert refused.value.code == -32602
+    assert await user.pending_questions(task_id) == questions
+    await user.answer_task(task_id, {"not_requested": answer})  # ignored, as every answer that nobody asked for
+    finished = await user.finish_task(task_id, {"echo_input": accept(input="at last")})
+    assert text_of(finished.result or {}) == "Echo: at last"
+
+
+@pytest.mark.parametrize("members", [{}, {"inputResponses": None}, {"inputResponses": []}])
+async def test_input_without_any_answers_is_refused(user: DraftClient, members: dict[str, Any]) -> None:
+    task_id = await waiting(user, "echo")
+    with pytest.raises(RpcError, match=r"params\.inputResponses must be an object") as refused:
+        await user.request("tasks/input_response", {**members, "_meta": {RELATED_TASK: {"taskId": task_id}}})
+    assert refused.value.code == -32602
+    await user.cancel_task(task_id)
 
 
 async def test_a_response_that_comes_twice_or_too_late_is_accepted_and_ignored(

@@ -12,7 +12,7 @@ from tests.proposals.examples import assert_contains, example
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.deployment import Deployment
 from tests.wires.draft.first_form import call, poll
-from tests.wires.draft.messages import call_params, is_response
+from tests.wires.draft.messages import FIRST_FORM_RELATED_TASK, call_params, is_response
 from tests.wires.draft.transport import Message
 from tests.wires.draft.under_way import UnderWay, under_way
 
@@ -253,6 +253,7 @@ async def test_a_request_that_stays_open_reports_progress_under_its_token(
         fleet.open(f"{gate}-1")
         fleet.open(gate)
         await request.response()
-    assert first["params"] == {"progressToken": "of the call", "progress": 1, "total": 2, "message": "one"}
+    progress = {"progressToken": "of the call", "progress": 1, "total": 2, "message": "one"}
+    assert first["params"] == {**progress, "_meta": {FIRST_FORM_RELATED_TASK: {"taskId": name}}}
     heard = [one["params"]["progress"] for one in request.messages if one.get("method") == "notifications/progress"]
     assert heard == sorted(set(heard))

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import HeaderMismatch
 from gateway.protocol.handshake.requests import CANCELLED
-from gateway.protocol.versions import DRAFT, RELEASED
+from gateway.protocol.versions import DRAFT, LEGACY_VERSIONS, RELEASED
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.conftest import ClientOf
 from tests.wires.draft.deployment import Deployment
@@ -21,7 +21,7 @@ from tests.wires.legacy.speaking import BEFORE_TASKS, LEGACY, text_of
 BEGINNING = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
-@pytest.mark.parametrize("version", [LEGACY, BEFORE_TASKS])
+@pytest.mark.parametrize("version", LEGACY_VERSIONS)
 async def test_a_session_speaks_the_version_it_was_opened_for_at_every_replica(
     begin: Begin, fleet: Deployment, name: str, version: str
 ) -> None:
@@ -35,7 +35,7 @@ async def test_a_session_speaks_the_version_it_was_opened_for_at_every_replica(
     assert await client.request("ping") == {}
 
 
-@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "v999"])
+@pytest.mark.parametrize("version", ["2024-10-07", "2026-07-28", "v999"])
 async def test_who_asks_for_another_version_is_offered_2025_11_25(client_of: ClientOf, name: str, version: str) -> None:
     client = client_of(name)
     del client.transport.headers["MCP-Protocol-Version"]

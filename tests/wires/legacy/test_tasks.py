@@ -46,15 +46,28 @@ async def test_a_task_begins_at_once_whatever_its_author_prefers(
 
 async def test_how_far_a_task_is_shows_in_its_message_alone(user: DraftClient, fleet: Deployment, name: str) -> None:
     task = await user.create_task("climb", {"gate": name, "told": [[1, 2, "half way"]]})
-    async with under_way(user, "tasks/result", wanted(task)) as waiting:
+    params = {**wanted(task), "_meta": {"progressToken": "mine"}}
+    async with under_way(user, "tasks/result", params) as waiting:
         await waiting.hear("notifications/tasks/status")
         fleet.open(f"{name}-0")
         told = await waiting.until(lambda message: message.get("params", {}).get("statusMessage") == "half way")
         for shape in (told["params"], await user.get_task(task["taskId"]), *await user.all_tasks()):
             assert shape["statusMessage"] == "half way"
             assert not {"progress", "progressTotal"} & set(shape)
+        progress = await waiting.hear("notifications/progress")
+        assert progress["params"]["_meta"] == {RELATED_TASK: wanted(task)}
         fleet.open(name)
         assert text_of(await result_of(waiting)) == "arrived"
+
+
+async def test_a_task_whose_arguments_are_wrong_is_a_task_that_has_failed(user: DraftClient) -> None:
+    created = await user.request("tools/call", call_params("say", {"nope": 1}) | {"task": {"ttl": 60_000}})
+    assert set(created) == {"task"}
+    assert created["task"]["status"] == "failed"
+    assert "Invalid arguments for say" in created["task"]["statusMessage"]
+    result = (await user.task_result(created["task"]["taskId"])).result
+    assert result["isError"]
+    assert "Invalid arguments for say" in text_of(result)
 
 
 async def test_what_a_task_asks_goes_out_on_the_stream_that_waits_for_its_result(user: DraftClient, name: str) -> None:

@@ -251,7 +251,7 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     methods = world.next_app()._services.wires.dispatcher._released.methods
     follower: TaskFollower = object()  # type: ignore[assignment]  # these methods do not wait
     answer = ReleasedTasks(methods, access, ResultWriter({}), follower).handlers[method]
-    request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None)
+    request = McpRequest(1, method, {"taskId": task_id, "inputResponses": {}}, {}, TASKS, None, None)
 
     def by(authority: Authority) -> Incoming:
         return Incoming(request, Headers(()), authority, NO_CLIENT)
