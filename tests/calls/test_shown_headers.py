@@ -20,11 +20,11 @@ class Name(BaseModel):
 
 
 @tool
-async def greet(ctx: Context) -> list[str]:
+async def greet(ctx: Context) -> str:
     """Return what the function sees before and after a question."""
     before = dict(ctx.headers)
     await ctx.elicit("who", "Who are you?", Name)
-    return [str(before), str(dict(ctx.headers)), str(ctx.headers.get("X-Tenant")), str(len(ctx.headers))]
+    return f"{before} {dict(ctx.headers)} {ctx.headers.get('X-Tenant')} {len(ctx.headers)}"
 
 
 @tool
@@ -66,7 +66,7 @@ async def test_every_leg_sees_the_headers_of_the_first_request(app: GatewayApp) 
     )
     second = await post(app, answered, RED, (b"accept-language", b"de"))
     seen = str({"x-tenant": "blue"})
-    assert [block["text"] for block in second.result["content"]] == [seen, seen, "blue", "1"]
+    assert second.result["content"][0]["text"] == f"{seen} {seen} blue 1"
 
 
 @pytest.mark.parametrize(
