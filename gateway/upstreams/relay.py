@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -88,6 +89,8 @@ _INVALID_REQUEST: Final = -32600
 ABOUT_THE_REQUEST: Final = frozenset({-32700, _INVALID_REQUEST, -32601, -32020, -32022})
 """Errors about how the gateway wrote its request. Our client wrote another one, and must not act on them."""
 
+_USER: Final = re.compile(r"//[^/?#]*@")
+_SECRETS: Final = re.compile(r"([?#]).*", re.DOTALL)
 _LOGGED_CHARACTERS: Final = 200
 _CONTAINERS: Final = (dict, list)
 
@@ -528,12 +531,18 @@ class _RelayRun:
     def _log(self, failure: UpstreamFailure) -> None:
         fields = {
             "upstream": self._name,
-            "target": self._request.target[:_LOGGED_CHARACTERS],
+            "target": _logged(self._request.target),
             "reason": failure.reason.value,
             "sent": failure.sent,
             "detail": failure.detail,
         }
         log.warning("a request to an upstream failed", extra=fields)
+
+
+def _logged(target: str) -> str:
+    """Return the name or URI of a request for the log: the user, the query and the fragment of a URI may be secrets."""
+    shown = _SECRETS.sub(r"\1…", _USER.sub("//", target, count=1), count=1) if ":" in target else target
+    return shown[:_LOGGED_CHARACTERS]
 
 
 def _refuse_unaskable(question: AskedQuestion) -> None:
