@@ -47,7 +47,7 @@ from gateway.web.playground.readings import ReadingTurns
 from gateway.web.playground.routes import MAX_TASKS, Config, Playground, Upstream, add_playground
 from gateway.web.proxies import TrustedProxies
 from gateway.web.server_callbacks import server_callbacks
-from gateway.web.site import Guard, Metadata, NotReady, create_site
+from gateway.web.site import Guard, Metadata, NotReady, create_site, either_slash
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,10 @@ class GatewayApp:
             services.telemetry,
             max_bytes=max_message_bytes(settings.max_body_bytes),
         )
-        self._endpoints: dict[str, ASGIApp] = {ENDPOINT_PATH: self._endpoint, HOP_PATH: self._hop_endpoint}
+        self._endpoints: dict[str, ASGIApp] = {
+            **dict.fromkeys(either_slash(ENDPOINT_PATH), self._endpoint),
+            HOP_PATH: self._hop_endpoint,
+        }
         self.site = create_site(
             self._endpoints,
             self._why_not_ready,
@@ -109,6 +112,7 @@ class GatewayApp:
             health=health,
             metrics=metrics,
             metadata=self._metadata(metadata_paths),
+            endpoint=settings.resource,
             lifespan=self._lifespan,
         )
         if settings.playground != "off":
@@ -193,7 +197,7 @@ class GatewayApp:
 
     def arrived(self, scope: Scope) -> None:
         """Count a request whose headers are complete, if it is for `/mcp`."""
-        if scope["path"] == ENDPOINT_PATH:
+        if self._endpoints.get(scope["path"]) is self._endpoint:
             self._endpoint.arrived(scope)
 
     def still_arriving(self, scope: Scope) -> None:

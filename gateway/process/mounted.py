@@ -20,7 +20,7 @@ from gateway.process.preflight import warn_of_unknown
 from gateway.process.replica import build
 from gateway.settings.model import ENDPOINT_PATH, Settings, make_replica_id
 from gateway.web.mounted_body_time import TimedBody
-from gateway.web.site import HEALTH_PATHS, METRICS_PATH, Endpoint, refuse_not_running
+from gateway.web.site import HEALTH_PATHS, METRICS_PATH, Endpoint, either_slash, refuse_not_running
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +39,13 @@ def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Map
     read = Settings.load(named="{}=".format, **settings, metrics_port="off")
     mounted = Mounted(app, prefix, read, health=health, metrics=metrics)
     below = {*(HEALTH_PATHS if health else ()), *({METRICS_PATH} if metrics else ())}
-    wanted = [("POST", prefix + ENDPOINT_PATH), *(("GET", prefix + path) for path in sorted(below))]
-    _refuse_taken(app, prefix, [*wanted, *(("GET", path) for path in sorted(mounted.metadata_paths))])
+    wanted = [("POST", prefix + path) for path in either_slash(ENDPOINT_PATH)]
+    wanted += [("GET", prefix + path) for path in sorted(below)]
+    metadata_paths = [form for known in sorted(mounted.metadata_paths) for form in either_slash(known)]
+    _refuse_taken(app, prefix, [*wanted, *(("GET", path) for path in metadata_paths)])
     app.mount(prefix, mounted)
     # Clients look for the metadata at the root, followed by the path of the endpoint (RFC 9728 section 3.1).
-    app.router.routes.extend(Endpoint(path, mounted) for path in sorted(mounted.metadata_paths))
+    app.router.routes.extend(Endpoint(path, mounted) for path in metadata_paths)
     app.router.lifespan_context = mounted.lifespan
 
 

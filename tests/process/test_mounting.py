@@ -81,8 +81,16 @@ async def test_tools_are_served_below_the_path_and_nothing_else_changes() -> Non
         assert msgspec.json.decode((await get(app, "/mine")).body) == "mine"
         assert (await get(app, "/docs")).status == 200
         assert "/tools/mcp" not in app.openapi()["paths"]
-        for path in ("/mcp", "/healthz", "/tools", "/tools/mcp/", "/tools/tools/mcp", "/tools/docs"):
+        for path in ("/mcp", "/healthz", "/tools", "/tools/tools/mcp", "/tools/docs"):
             assert (await post(app, ECHO, path)).status in (307, 404)
+
+
+async def test_the_endpoint_is_also_served_with_a_slash_and_other_paths_name_it() -> None:
+    async with started(mount(FastAPI())) as app:
+        assert (await post(app, ECHO, "/tools/mcp/")).text == "hello"
+        lost = await post(app, ECHO, "/tools/other")
+        assert lost.error == (404, -32600)
+        assert lost.message["error"]["message"].endswith(" POST /tools/mcp")
 
 
 async def test_tools_use_what_the_host_has_opened_and_its_state_stays() -> None:
@@ -154,8 +162,8 @@ async def test_metrics_are_below_the_path_if_they_are_on() -> None:
 @pytest.mark.parametrize(
     ("public_url", "paths"),
     [
-        ("https://example.com/tools", ["/tools/mcp"]),
-        ("https://example.com/api/tools/mcp", ["/tools/mcp", "/api/tools/mcp"]),
+        ("https://example.com/tools", ["/tools/mcp", "/tools/mcp/"]),
+        ("https://example.com/api/tools/mcp", ["/tools/mcp", "/api/tools/mcp", "/api/tools/mcp/"]),
     ],
 )
 async def test_metadata_is_at_the_root_of_the_host_and_challenges_name_it(public_url: str, paths: list[str]) -> None:
