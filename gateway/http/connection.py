@@ -556,7 +556,7 @@ class Connection:
                 cycle.disconnect()
 
     def _response(self, refusal: Refusal) -> bytes:
-        headers, body = self._callbacks.write_refusal(refusal)
+        headers, body = self._callbacks.write_refusal(refusal, self._headers)
         fields = [
             *self._state.default_headers,
             *headers,

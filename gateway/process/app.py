@@ -72,6 +72,7 @@ class GatewayApp:
 
     Attributes:
         site: the FastAPI application. It serves everything, including `/mcp`.
+        origins: which hosts are served, and which pages may call.
         is_running: whether `running` is open.
     """
 
@@ -93,7 +94,7 @@ class GatewayApp:
         self._services = services
         self._counts_tasks = metrics or settings.metrics_port is not None
         self._reloader = Reloader(settings.tools, self._load_again, services.wires.reload) if reload else None
-        origins = _origin_policy(settings, bound_to)
+        self.origins = origins = _origin_policy(settings, bound_to)
         self._endpoint = _make_endpoint(services, origins)
         self._hop_endpoint = HopEndpoint(
             services.wires.hops.receive,
@@ -358,7 +359,9 @@ def make_server(
     return DrainingServer(
         served,
         limits=limits,
-        callbacks=server_callbacks(services.telemetry, app.arrived, app.still_arriving, replica_id=replica_id),
+        callbacks=server_callbacks(
+            services.telemetry, app.arrived, app.still_arriving, app.origins, replica_id=replica_id
+        ),
         notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
         path=ENDPOINT_PATH,

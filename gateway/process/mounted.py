@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -93,7 +94,7 @@ class Mounted:
         if self._gateway is not None and scope["type"] == "http":
             request = TimedBody(receive, send, self._settings.body_seconds)
             await self._gateway.site(scope, request.receive, request.send)
-            await request.refuse_late()
+            await request.refuse_late(functools.partial(self._gateway.origins.readable, scope["headers"]))
         elif self._gateway is not None:
             await self._gateway.site(scope, receive, send)
         elif scope["type"] == "http":

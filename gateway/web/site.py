@@ -207,10 +207,11 @@ class Guard:
             client = scope.get("client")
             self.audit.refused(error, client=client[0] if client else "")
             self.telemetry.request_refused(RefusalReason.of(error))
-            await _answer(send, *to_http(error, None))
+            status, headers, body = to_http(error, None)
+            await _answer(send, status, [*headers, *self.origins.readable(scope["headers"])], body)
             return
         if cors and scope["method"] == "OPTIONS":
-            await _answer(send, 204, [*cors, *self.origins.preflight(Headers(scope["headers"]), b"GET")], b"")
+            await _answer(send, 204, [*cors, *self.origins.preflight(Headers(scope["headers"]))], b"")
             return
         await self.app(scope, receive, _adding(cors, send) if cors else send)
 

@@ -197,7 +197,8 @@ def test_on_a_loopback_address_pages_of_this_machine_may_call(origin: str) -> No
     cors = dict(check(LOCAL, "localhost", origin))
     assert cors[b"access-control-allow-origin"] == origin.encode()
     assert cors[b"vary"] == b"origin"
-    assert b"x-gateway-replica" in cors[b"access-control-expose-headers"]
+    exposed = cors[b"access-control-expose-headers"].decode().split(", ")
+    assert {"mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after"} <= set(exposed)
 
 
 @pytest.mark.parametrize(
@@ -310,13 +311,14 @@ def preflight(policy: OriginPolicy, wanted: str | None) -> dict[bytes, bytes]:
 def test_a_preflight_allows_the_headers_it_asks_for_parameters_of_tools_included() -> None:
     answer = preflight(NAMED, "content-type,mcp-param-region")
     assert answer[b"access-control-allow-headers"] == b"content-type,mcp-param-region"
-    assert answer[b"access-control-allow-methods"] == b"POST"
+    assert answer[b"access-control-allow-methods"] == b"GET, POST, DELETE"
     assert int(answer[b"access-control-max-age"]) > 0
 
 
 def test_a_preflight_that_asks_for_no_headers_gets_those_of_the_protocol() -> None:
     allowed = preflight(NAMED, None)[b"access-control-allow-headers"].decode().split(", ")
     assert {"authorization", "content-type", "mcp-protocol-version", "mcp-method", "mcp-name"} <= set(allowed)
+    assert {"mcp-session-id", "last-event-id"} <= set(allowed)
 
 
 PAGE = {"origin": "http://localhost:6274"}
@@ -337,7 +339,7 @@ async def test_the_endpoint_answers_a_preflight_without_a_token() -> None:
     assert "content-length" not in answer.headers
     assert answer.headers["access-control-allow-origin"] == PAGE["origin"]
     assert answer.headers["access-control-allow-headers"] == "authorization, mcp-name"
-    assert answer.headers["access-control-allow-methods"] == "POST"
+    assert answer.headers["access-control-allow-methods"] == "GET, POST, DELETE"
     assert answer.headers["vary"] == "origin"
 
 
@@ -367,6 +369,8 @@ async def test_a_caller_that_is_not_allowed_is_refused_before_the_body_is_read(m
     answer = await client.send([b"{}"], raw("tools/list", **more))
     assert answer.status == 403
     assert answer.message["error"]["code"] == -32600
+    named = "GATEWAY_ALLOWED_HOSTS" if "host" in more else "GATEWAY_ALLOWED_ORIGINS"
+    assert answer.message["error"]["message"].endswith(named)
     assert answer.message["id"] is None
     assert client.asked_for == 0
     assert "access-control-allow-origin" not in answer.headers

@@ -128,7 +128,7 @@ async def test_the_endpoint_with_a_slash_is_the_same_endpoint() -> None:
     assert (answer.status, answer.text) == (200, "hello")
     assert (await get("/mcp/")).status == 405
     preflight = await get("/mcp/", (HOST, OURS), "OPTIONS")
-    assert (preflight.status, preflight.headers["access-control-allow-methods"]) == (204, "POST")
+    assert (preflight.status, preflight.headers["access-control-allow-methods"]) == (204, "GET, POST, DELETE")
 
 
 async def test_a_request_with_a_slash_has_a_place_among_the_others() -> None:
@@ -138,6 +138,12 @@ async def test_a_request_with_a_slash_has_a_place_among_the_others() -> None:
     assert scope[ARRIVAL].visit is not None
     scope[ARRIVAL].step_aside()
     scope[ARRIVAL].visit.leave()
+
+
+async def test_an_allowed_page_reads_that_only_this_machine_is_served() -> None:
+    client = Client(app_with(auth="none", allowed_origins="https://app.example.com"), server=("192.0.2.1", 8080))
+    answer = await client.send([b""], (HOST, OURS), method="GET", path="/x")
+    assert (answer.status, answer.headers.get("access-control-allow-origin")) == (403, OURS[1].decode())
 
 
 async def test_two_hosts_are_a_bad_request() -> None:
@@ -152,7 +158,7 @@ async def test_web_pages_of_allowed_origins_may_read_the_metadata() -> None:
     asked = (b"access-control-request-headers", b"mcp-protocol-version")
     preflight = await get(ROOT, (HOST, OURS, asked), "OPTIONS")
     assert preflight.status == 204
-    assert preflight.headers["access-control-allow-methods"] == "GET"
+    assert "GET" in preflight.headers["access-control-allow-methods"]
     assert preflight.headers["access-control-allow-headers"] == "mcp-protocol-version"
     assert preflight.headers["access-control-allow-origin"] == "https://app.example.com"
 
