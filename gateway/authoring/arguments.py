@@ -19,6 +19,7 @@ from gateway.authoring.types.model_validators import NestingLimit, is_small, sto
 from gateway.authoring.types.typed_dicts import readable
 from gateway.errors import AuthoringError, GatewayError
 from gateway.json_schema.inlining import inlined
+from gateway.json_schema.nulls import without_optional_nulls
 from gateway.json_schema.validation import SchemaValidator
 
 MAX_PROBLEMS = 10
@@ -86,7 +87,7 @@ class Arguments:
         self._nesting = NestingLimit(schema)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function.
+        """Return keyword arguments for the function. An argument that is null, and may not be, gets its default.
 
         Raises:
             InvalidArguments: an argument is missing, unknown or of the wrong type.
@@ -94,12 +95,20 @@ class Arguments:
         if self._nesting.exceeded(arguments):
             raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
         try:
-            values = self._validate(arguments).__dict__
-        except ValidationError as error:
-            raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
+            values = self._validated(arguments)
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
+
+    def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            values: dict[str, Any] = self._validate(arguments).__dict__
+        except ValidationError as error:
+            given = without_optional_nulls(self.schema, arguments)
+            if given == arguments:
+                raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
+            return self._validated(given)
+        return values
 
     def _all_problems(self, arguments: Mapping[str, Any], first: ValidationError) -> ValidationError:
         """Return an error that also names every wrong item, if there cannot be many."""
@@ -151,12 +160,15 @@ class SchemaArguments(Arguments):
         self._taken = None if takes_all else named
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function.
+        """Return keyword arguments for the function. An optional one that is null, and may not be, is left out.
 
         Raises:
             InvalidArguments: the arguments do not match the schema.
         """
         problem = self._validator.problem(arguments)
+        if problem is not None:
+            arguments = without_optional_nulls(self.schema, arguments)
+            problem = self._validator.problem(arguments)
         if problem is not None:
             raise InvalidArguments(problem)
         if self._taken is None:

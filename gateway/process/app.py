@@ -63,6 +63,9 @@ IDLE_SECONDS = 75.0
 """How long idle connections stay open: longer than in common load balancers, so the balancer closes them first."""
 
 
+_ENDPOINT_PATHS: Final = either_slash(ENDPOINT_PATH)
+
+
 class GatewayApp:
     """One replica as an ASGI application: that of FastAPI, except that `/mcp` and replicas' messages bypass its router.
 
@@ -103,7 +106,7 @@ class GatewayApp:
             max_bytes=max_message_bytes(settings.max_body_bytes),
         )
         self._endpoints: dict[str, ASGIApp] = {
-            **dict.fromkeys(either_slash(ENDPOINT_PATH), self._endpoint),
+            **dict.fromkeys(_ENDPOINT_PATHS, self._endpoint),
             HOP_PATH: self._hop_endpoint,
         }
         self.site = create_site(
@@ -198,7 +201,7 @@ class GatewayApp:
 
     def arrived(self, scope: Scope) -> None:
         """Count a request whose headers are complete, if it is for `/mcp`."""
-        if self._endpoints.get(scope["path"]) is self._endpoint:
+        if scope["path"] in _ENDPOINT_PATHS:
             self._endpoint.arrived(scope)
 
     def still_arriving(self, scope: Scope) -> None:
