@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.errors import GatewayError, HttpRefusal
 from gateway.protocol.headers import Headers
-from gateway.settings.hosts import is_loopback, without_port
+from gateway.settings.hosts import is_loopback, plain_host, without_port
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -35,13 +35,14 @@ class OriginPolicy:
     """Checks `Host` and `Origin`.
 
     Args:
-        hosts: the hosts of this server: `name` for any port, or `name:port`. None allows any host.
+        hosts: the hosts of this server: `name` for any port, or `name:port`. None allows any host. A final dot of a
+            name does not count.
         origins: the origins of web pages that may call: `scheme://host[:port]`, or `*` for all.
         loopback: whether loopback names are allowed too, with any port, as host and as origin.
     """
 
     def __init__(self, hosts: Iterable[str] | None, origins: Iterable[str], *, loopback: bool) -> None:
-        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self._hosts = None if hosts is None else frozenset(plain_host(host) for host in hosts)
         self._origins = frozenset(_normal(origin) for origin in origins)
         self._loopback = loopback
         # Most clients send one host. The set is limited, so that hostile clients cannot fill the memory.
@@ -82,7 +83,7 @@ class OriginPolicy:
 
     def _check_host(self, headers: Headers, allowed: frozenset[str]) -> None:
         host = headers.get(b"host") or ""
-        if not self._judge_host(host.lower(), allowed):
+        if not self._judge_host(plain_host(host), allowed):
             raise HttpRefusal(403, "This server does not answer for that host; list it in GATEWAY_ALLOWED_HOSTS")
         if len(self._known_hosts) < MAX_KNOWN_HOSTS:
             self._known_hosts.add(host.encode("latin-1"))  # the raw value could have any number of trailing blanks
