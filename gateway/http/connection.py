@@ -48,6 +48,7 @@ LONGEST_STEP_SECONDS: Final = 2 * SWEEP_SECONDS
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
+_IPV4_MAPPED: Final = "::ffff:"
 _FIELD_OVERHEAD_BYTES: Final = len(": \r\n")
 _REQUEST_LINE_OVERHEAD_BYTES: Final = len("  HTTP/1.1\r\n") + len("\r\n")
 
@@ -160,7 +161,7 @@ class Connection:
         self._flow = Flow(transport)
         self._addresses = {
             "server": get_local_addr(transport),
-            "client": get_remote_addr(transport),
+            "client": _client_of(transport),
             "scheme": "https" if is_ssl(transport) else "http",
         }
 
@@ -564,6 +565,14 @@ class Connection:
             (b"connection", b"close"),
         ]
         return STATUS_LINES[refusal.status] + b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n" + body
+
+
+def _client_of(transport: asyncio.Transport) -> tuple[str, int] | None:
+    """Return the address of the client. A socket for IPv4 and IPv6 reports one of IPv4 as `::ffff:192.0.2.1`."""
+    address = get_remote_addr(transport)
+    if address is None or "." not in address[0]:
+        return address
+    return address[0].removeprefix(_IPV4_MAPPED), address[1]
 
 
 class Sweeper:
