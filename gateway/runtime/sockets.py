@@ -8,7 +8,6 @@ from typing import Final
 
 from gateway.errors import GatewayError
 
-
 _EVERY_ADDRESS: Final = "::"
 
 

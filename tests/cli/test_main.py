@@ -229,8 +229,8 @@ def test_the_address_of_all_addresses_serves_ipv4_and_ipv6_and_clients_have_thei
     host: str, client: str, tmp_path: Path
 ) -> None:
     audit = tmp_path / "audit"
-    given = {"GATEWAY_TRUSTED_PROXIES": "127.0.0.1", "GATEWAY_AUDIT_LOG": str(audit)}
-    with serving("--host", "::", "--port", "0", **given) as (_, url, _):
+    options = ("--host", "::", "--port", "0")
+    with serving(*options, GATEWAY_TRUSTED_PROXIES="127.0.0.1", GATEWAY_AUDIT_LOG=str(audit)) as (_, url, _):
         assert url.startswith("http://[::]:")
         with closing(HTTPConnection(host, int(url.rpartition(":")[2]), timeout=20)) as connection:
             connection.request("POST", "/mcp", b"{}", {"X-Forwarded-For": "192.0.2.7"})
