@@ -104,8 +104,8 @@ class Arguments:
         try:
             values: dict[str, Any] = self._validate(arguments).__dict__
         except ValidationError as error:
-            given = without_optional_nulls(self.schema, arguments)
-            if given == arguments:
+            given = _given(self.schema, arguments)
+            if given is None:
                 raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
             return self._validated(given)
         return values
@@ -167,13 +167,19 @@ class SchemaArguments(Arguments):
         """
         problem = self._validator.problem(arguments)
         if problem is not None:
-            arguments = without_optional_nulls(self.schema, arguments)
-            problem = self._validator.problem(arguments)
-        if problem is not None:
-            raise InvalidArguments(problem)
+            given = _given(self.schema, arguments)
+            if given is None:
+                raise InvalidArguments(problem)
+            return self.read(given)
         if self._taken is None:
             return {name: value for name, value in arguments.items() if name != self.context_name}
         return {name: value for name, value in arguments.items() if name in self._taken}
+
+
+def _given(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return arguments without those that are null instead of left out; None if there are none, or too many parts."""
+    given: dict[str, Any] | None = without_optional_nulls(schema, arguments) if is_small(arguments) else None
+    return None if given == arguments else given
 
 
 def _name_of(function: Callable[..., Any]) -> str:
