@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
 
 import gateway
@@ -398,3 +399,47 @@ async def test_draining_ends_streams_refuses_new_calls_and_says_so_and_can_be_ca
 
 def test_draining_is_nothing_to_do_where_nothing_runs() -> None:
     gateway.draining()
+
+
+async def refuse() -> None:
+    raise HTTPException(418)
+
+
+async def test_middleware_of_the_host_guards_the_gateway_and_its_dependencies_do_not() -> None:
+    app = FastAPI(dependencies=[Depends(refuse)])
+    app.get("/mine")(lambda: "mine")
+    async with started(mount(app)):
+        assert (await get(app, "/mine")).status == 418
+        assert (await post(app, ECHO)).text == "hello"
+
+    guarded = mount(FastAPI())
+
+    @guarded.middleware("http")
+    async def without_a_key(_request: Request, _call_next: object) -> Response:
+        return Response(status_code=418)
+
+    async with started(guarded):
+        assert (await post(guarded, ECHO)).status == 418
+
+
+PAGE = "https://app.example.com"
+
+
+async def test_an_origin_must_be_allowed_by_the_gateway_beside_cors_middleware_of_the_host() -> None:
+    for allowed, status in (("", 403), (PAGE, 200)):
+        app = FastAPI()
+        app.add_middleware(CORSMiddleware, allow_origins=[PAGE], expose_headers=["Mcp-Session-Id"])
+        async with started(mount(app, allowed_origins=allowed)):
+            answer = await post(app, ECHO, origin=PAGE)
+        assert answer.status == status
+        assert answer.headers["access-control-allow-origin"] == PAGE
+        if status == 403:
+            assert answer.message["error"]["message"].endswith("GATEWAY_ALLOWED_ORIGINS")
+
+
+async def test_pages_need_no_middleware_of_the_host() -> None:
+    async with started(mount(FastAPI(), allowed_origins=PAGE)) as app:
+        asked = [HOST, (b"origin", PAGE.encode()), (b"access-control-request-method", b"POST")]
+        preflight = await Client(app).send([b""], asked, method="OPTIONS", path="/tools/mcp")
+        assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (204, PAGE)
+        assert "mcp-session-id" in (await post(app, ECHO, origin=PAGE)).headers["access-control-expose-headers"]
