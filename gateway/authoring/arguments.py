@@ -15,7 +15,7 @@ from gateway.authoring.mistakes import classes_in
 from gateway.authoring.other_libraries import refuse_other_libraries
 from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, hints_of, outer_names, unservable
 from gateway.authoring.types.model_schemas import model_schema, type_schema
-from gateway.authoring.types.model_validators import NestingLimit, is_small, stopping_validator
+from gateway.authoring.types.model_validators import NestingLimit, has_null, is_small, stopping_validator
 from gateway.authoring.types.typed_dicts import readable
 from gateway.errors import AuthoringError, GatewayError
 from gateway.json_schema.inlining import inlined
@@ -27,6 +27,10 @@ MAX_PROBLEMS = 10
 
 MAX_READ_PROBLEMS = 1000
 """With more problems than this, an error only counts them: listing each one would take longer than most calls."""
+
+MAX_PARTS_WITH_NULL = 1000
+"""Null is left out inside of objects only where arguments have no more parts: looking for it takes long, compared with
+the check."""
 
 MAX_PLACE_CHARACTERS = 100
 """Argument names come from the caller; longer ones are cut."""
@@ -177,8 +181,11 @@ class SchemaArguments(Arguments):
 
 
 def _given(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return arguments without those that are null instead of left out; None if there are none, or too many parts."""
-    given: dict[str, Any] | None = without_optional_nulls(schema, arguments) if is_small(arguments) else None
+    """Return arguments without those that are null instead of left out, or None if none is found."""
+    inner = has_null(arguments, MAX_PARTS_WITH_NULL)
+    if not inner and None not in arguments.values():
+        return None
+    given: dict[str, Any] = without_optional_nulls(schema, arguments, inner=inner)
     return None if given == arguments else given
 
 

@@ -11,16 +11,16 @@ _UNIONS: Final = ("anyOf", "oneOf")
 _Definitions: TypeAlias = Mapping[str, Any]
 
 
-def without_optional_nulls(schema: Mapping[str, Any], value: Any) -> Any:
+def without_optional_nulls(schema: Mapping[str, Any], value: Any, *, inner: bool = True) -> Any:
     """Return a value without the members that are null, where they are optional and their schema does not take null.
 
-    This includes members of inner objects. In a union, the only option for an object or an array decides, and a schema
-    that is not understood is taken to accept null.
+    With `inner`, this includes members of inner objects. In a union, the only option for an object or an array decides,
+    and a schema that is not understood is taken to accept null.
     """
-    return _without(schema, value, schema.get("$defs", {}))
+    return _without(schema, value, schema.get("$defs", {}), inner=inner)
 
 
-def _without(schema: Any, value: Any, definitions: _Definitions) -> Any:
+def _without(schema: Any, value: Any, definitions: _Definitions, *, inner: bool = True) -> Any:
     if isinstance(value, list):
         items = _only(schema, "items", definitions).get("items")
         return [_without(items, item, definitions) for item in value]
@@ -30,7 +30,7 @@ def _without(schema: Any, value: Any, definitions: _Definitions) -> Any:
     properties, others = whole.get("properties", {}), whole.get("additionalProperties")
     optional = properties.keys() - whole.get("required", ())
     return {
-        name: _without(properties.get(name, others), member, definitions)
+        name: _without(properties.get(name, others), member, definitions) if inner else member
         for name, member in value.items()
         if member is not None or name not in optional or _takes_null(properties[name], definitions)
     }

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from gateway import Context, PlainContext
 from gateway.authoring.arguments import (
     MAX_MESSAGE_CHARACTERS,
+    MAX_PARTS_WITH_NULL,
     MAX_PROBLEMS,
     MAX_READ_PROBLEMS,
     Arguments,
@@ -367,3 +368,13 @@ def test_null_for_an_optional_property_of_an_authors_schema_is_left_out() -> Non
     assert SchemaArguments(function, schema).read(sent) == {"q": "tea", "note": None}
     with pytest.raises(InvalidArguments):
         SchemaArguments(function, schema).read({"q": None})
+
+
+def test_in_large_arguments_only_outer_nulls_are_left_out() -> None:
+    def function(rows: list[int], where: Filter, limit: int = 5) -> None: ...
+
+    large = list(range(MAX_PARTS_WITH_NULL))
+    read = Arguments(function).read({"rows": large, "where": {}, "limit": None})
+    assert (read["rows"], read["limit"]) == (large, 5)
+    with pytest.raises(InvalidArguments, match=r"where\.limit"):
+        Arguments(function).read({"rows": large, "where": {"limit": None}})
