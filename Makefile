@@ -26,7 +26,7 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in its own environment, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
-# Tests of the playground drive Chromium; `make playground` runs them.
+# Tests of the playground and of pages on other sites drive Chromium; `make playground` runs them.
 BROWSED := tests/playground
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies

@@ -112,12 +112,18 @@ class Refused(AskError):
 
 
 class HttpRefusal(GatewayError):
-    """A refusal sent as an HTTP status, before or without JSON-RPC. Names of its headers are in lower case."""
+    """A refusal sent as an HTTP status, before or without JSON-RPC. Names of its headers are in lower case.
 
-    def __init__(self, status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+    `code` is that of the JSON-RPC error in the body.
+    """
+
+    def __init__(
+        self, status: int, message: str, headers: Sequence[tuple[str, str]] = (), *, code: int = -32600
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = tuple(headers)
+        self.code = code
 
 
 class InsufficientScope(GatewayError):
@@ -196,6 +202,8 @@ MCP_CODES: Final = range(-32099, -32019)
 """The codes that only the protocol gives a meaning (MCP 2026-07-28 "Error Codes")."""
 OLD_RESOURCE_NOT_FOUND: Final = -32002
 """How versions before 2026-07-28 say that a resource does not exist. Since then it is -32602."""
+UNKNOWN_SESSION: Final = -32001
+"""How the servers of the TypeScript SDK say that a session does not exist. Some clients then begin a new one."""
 URL_ELICITATION_REQUIRED: Final = -32042
 """How a server of 2025-11-25 says that the user must visit a URL first. Later versions ask instead."""
 

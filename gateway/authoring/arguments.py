@@ -15,10 +15,11 @@ from gateway.authoring.mistakes import classes_in
 from gateway.authoring.other_libraries import refuse_other_libraries
 from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, hints_of, outer_names, unservable
 from gateway.authoring.types.model_schemas import model_schema, type_schema
-from gateway.authoring.types.model_validators import NestingLimit, is_small, stopping_validator
+from gateway.authoring.types.model_validators import NestingLimit, has_null, is_small, stopping_validator
 from gateway.authoring.types.typed_dicts import readable
 from gateway.errors import AuthoringError, GatewayError
 from gateway.json_schema.inlining import inlined
+from gateway.json_schema.nulls import without_optional_nulls
 from gateway.json_schema.validation import SchemaValidator
 
 MAX_PROBLEMS = 10
@@ -26,6 +27,10 @@ MAX_PROBLEMS = 10
 
 MAX_READ_PROBLEMS = 1000
 """With more problems than this, an error only counts them: listing each one would take longer than most calls."""
+
+MAX_PARTS_WITH_NULL = 1000
+"""Null is left out inside of objects only where arguments have no more parts: looking for it takes long, compared with
+the check."""
 
 MAX_PLACE_CHARACTERS = 100
 """Argument names come from the caller; longer ones are cut."""
@@ -86,7 +91,7 @@ class Arguments:
         self._nesting = NestingLimit(schema)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function.
+        """Return keyword arguments for the function. An argument that is null, and may not be, gets its default.
 
         Raises:
             InvalidArguments: an argument is missing, unknown or of the wrong type.
@@ -94,12 +99,20 @@ class Arguments:
         if self._nesting.exceeded(arguments):
             raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
         try:
-            values = self._validate(arguments).__dict__
-        except ValidationError as error:
-            raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
+            values = self._validated(arguments)
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
+
+    def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            values: dict[str, Any] = self._validate(arguments).__dict__
+        except ValidationError as error:
+            given = _given(self.schema, arguments)
+            if given is None:
+                raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
+            return self._validated(given)
+        return values
 
     def _all_problems(self, arguments: Mapping[str, Any], first: ValidationError) -> ValidationError:
         """Return an error that also names every wrong item, if there cannot be many."""
@@ -151,17 +164,29 @@ class SchemaArguments(Arguments):
         self._taken = None if takes_all else named
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function.
+        """Return keyword arguments for the function. An optional one that is null, and may not be, is left out.
 
         Raises:
             InvalidArguments: the arguments do not match the schema.
         """
         problem = self._validator.problem(arguments)
         if problem is not None:
-            raise InvalidArguments(problem)
+            given = _given(self.schema, arguments)
+            if given is None:
+                raise InvalidArguments(problem)
+            return self.read(given)
         if self._taken is None:
             return {name: value for name, value in arguments.items() if name != self.context_name}
         return {name: value for name, value in arguments.items() if name in self._taken}
+
+
+def _given(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return arguments without those that are null instead of left out, or None if none is found."""
+    inner = has_null(arguments, MAX_PARTS_WITH_NULL)
+    if not inner and None not in arguments.values():
+        return None
+    given: dict[str, Any] = without_optional_nulls(schema, arguments, inner=inner)
+    return None if given == arguments else given
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -17,6 +17,7 @@ from gateway.authoring.content import content_block
 from gateway.authoring.forgotten import notice_forgotten
 from gateway.authoring.forms.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.authoring.forms.reading import Choices, SeveralChoices
+from gateway.authoring.readable import readable
 from gateway.authoring.token_exchange import no_exchange, token_wanted
 from gateway.authoring.types.recorded import checkpoint_recorder, result_recorder, resumed_recorder
 from gateway.engine.exchanged_token import ExchangedToken
@@ -454,7 +455,11 @@ class Context(PlainContext):
             block: text, a block made by `content`, or anything else that can be an item of a returned list.
         """
         self._leg.refuse_large(block, "The emitted block")
-        await self._leg.emit(content_block(block))
+        try:
+            written = content_block(block)
+        except AuthoringError:
+            written = content_block(readable(block))
+        await self._leg.emit(written)
 
     async def detach(self) -> bool:
         """Turn the call into a task, if possible. A worker then runs the function again from the top.

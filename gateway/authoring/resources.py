@@ -108,8 +108,9 @@ def resource(
     `content.resource_blob(…)`.
 
     Args:
-        uri: the URI, or an RFC 6570 template with `{name}` for one path segment and `{+name}` for text with slashes.
-            The function has a parameter for each variable.
+        uri: the URI, or an RFC 6570 template with `{name}` for one path segment, `{+name}` for text with slashes, and
+            `{?name,other}` at the end for a query. The function has a parameter for each variable. Give those of a
+            query defaults, because clients may leave them out.
         name: the name in lists; by default the name of the function.
         version: increase it when the meaning of what the function records, such as a checkpoint, changes.
         title: a name for people.

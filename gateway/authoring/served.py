@@ -19,6 +19,7 @@ from gateway.authoring.forms.questions import Ask, Elicit, InputRequired
 from gateway.authoring.listings import listed_icons
 from gateway.authoring.mistakes import place_of, refuse_unservable
 from gateway.authoring.misuse import explained
+from gateway.authoring.readable import readable
 from gateway.engine.driver import LegFunction
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration
@@ -260,10 +261,18 @@ class Served(Generic[P, R_co]):
     def whole_result(self, value: Any, target: str, journal: Journal) -> dict[str, Any]:
         """Return the fields of the result: the emitted blocks, followed by the return value (replay rule 6).
 
+        One file name that is not UTF-8 must not lose a result, so text with lone surrogates is made readable.
+
         Raises:
             AuthoringError: see `result`; or the function emitted blocks, but its result cannot have any.
         """
-        fields = self.result(value, target)
+        try:
+            fields = self.result(value, target)
+        except AuthoringError:
+            text = readable(value)
+            if text is value:
+                raise
+            fields = self.result(text, target)
         if journal.segments:
             if "content" not in fields:
                 raise AuthoringError(f"{self} emits blocks, which only tools can do")

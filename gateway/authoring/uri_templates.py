@@ -2,6 +2,7 @@
 
 `{name}` stands for one path segment or a part of one: it never contains `/`, `?` or `#`. `{+name}` stands for
 everything between the text before and the text after it, including slashes. Both stand for at least one character.
+`{?a,b}` at the end stands for a query (RFC 6570 section 3.2.8): each of its variables is there once, or not at all.
 
 The author's code receives decoded values, so a URI that could mislead it does not match:
 
@@ -14,18 +15,20 @@ The author's code receives decoded values, so a URI that could mislead it does n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from gateway.errors import AuthoringError
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"(\+?)([A-Za-z_][A-Za-z0-9_]*)")
+_QUERY: Final = re.compile(r"\{\?([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _LITERAL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
 """The characters of a URI (RFC 3986 section 2)."""
 _BROKEN_ENCODING: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ENCODED_SLASH: Final = re.compile(r"%2f|%5c", re.IGNORECASE)
+_ENCODED_BACKSLASH: Final = re.compile(r"%5c", re.IGNORECASE)
 _END_OF_SEGMENT: Final = re.compile(r"[/?#]")
 _DOT_SEGMENTS: Final = frozenset({".", ".."})
 
@@ -40,26 +43,30 @@ class UriTemplate:
 
     A `{name}` ends at the first occurrence of the text after it. After a `{+name}`, it begins after the last occurrence
     of the text before it. Matching looks at each character a fixed number of times, without backtracking, and finds a
-    match whenever there is one.
+    match whenever there is one. The variables of a query may come in any order, and the values in it may contain
+    slashes.
 
     Attributes:
         text: the template as written.
-        variables: the names of the variables, in order. They are Python identifiers.
+        variables: the names of the variables, in order. They are Python identifiers. A match need not have those of
+            the query.
 
     Raises:
         AuthoringError: the template has another expression of RFC 6570, the same name twice, two variables without
-            text between them, more than one `{+name}`, or characters that a URI cannot have.
+            text between them, more than one `{+name}`, or characters that a URI cannot have. Or `{?name}` is not the
+            whole query.
     """
 
-    __slots__ = ("_literals", "_rest", "text", "variables")
+    __slots__ = ("_literals", "_path", "_query", "_rest", "text", "variables")
 
     def __init__(self, text: str) -> None:
+        path, query = _without_query(text)
         # Literals and expressions alternate: there is one literal more than there are variables.
-        literals, expressions = _EXPRESSION.split(text)[::2], _EXPRESSION.findall(text)
+        literals, expressions = _EXPRESSION.split(path)[::2], _EXPRESSION.findall(path)
         variables = [_variable(text, expression) for expression in expressions]
-        names = tuple(name for _, name in variables)
+        names = (*(name for _, name in variables), *query)
         rests = [index for index, (plus, _) in enumerate(variables) if plus]
-        if not variables:
+        if not names:
             raise _wrong(text, "it has no {variable}")
         if len(set(names)) != len(names):
             raise _wrong(text, "each variable can occur only once")
@@ -68,24 +75,44 @@ class UriTemplate:
         _check_literals(text, literals)
         self.text = text
         self.variables = names
+        self._path = names[: len(variables)]
+        self._query = query
         self._literals = tuple(literals)
         self._rest = rests[0] if rests else None
 
     def __repr__(self) -> str:
         return f"UriTemplate({self.text!r})"
 
+    def expand(self, values: Mapping[str, object]) -> str:
+        """Return the URI for the values of its variables. A variable of the query may be missing or None."""
+        text = self.text
+        for name in [name for name in self._path if name in values]:
+            value = str(values[name])
+            text = text.replace(f"{{{name}}}", quote(value, safe="")).replace(f"{{+{name}}}", quote(value))
+        given = [(name, values[name]) for name in self._query if values.get(name) is not None]
+        query = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in given)
+        return text if not self._query else f"{text.rpartition('{')[0]}{'?' if query else ''}{query}"
+
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the decoded value of each variable, or None if the URI does not match."""
-        spans = self._spans(uri)
+        if self._query and "#" in uri:  # what follows belongs to no query
+            return None
+        path, _, query = uri.partition("?") if self._query else (uri, "", "")
+        spans = self._spans(path) if self._path else [] if path == self._literals[0] else None
         if spans is None:
             return None
-        values: dict[str, str] = {}
-        for index, (name, raw) in enumerate(zip(self.variables, spans, strict=True)):
-            value = _rest(raw) if index == self._rest else _segment(raw)
-            if value is None:
-                return None
-            values[name] = value
-        return values
+        found = [(name, _segment(raw)) for name, raw in zip(self._path, spans, strict=True)]
+        if self._rest is not None:
+            found[self._rest] = self._path[self._rest], _rest(spans[self._rest])
+        found += [self._given(part) for part in query.split("&")] if query else []
+        values = {name: value for name, value in found if value is not None}
+        return values if len(values) == len(found) else None
+
+    def _given(self, part: str) -> tuple[str, str | None]:
+        """Return name and decoded value of a part of the query. The value is None if the part does not match."""
+        name, equals, raw = part.partition("=")
+        fits = equals and name in self._query and not _ENCODED_BACKSLASH.search(raw)
+        return name, _plain(raw) if fits else None
 
     def _spans(self, uri: str) -> list[str] | None:
         """Split the URI at the literals, without checking the values between them.
@@ -121,10 +148,23 @@ def _check_literals(text: str, literals: Sequence[str]) -> None:
         raise _wrong(text, "put text between two variables; otherwise nothing shows where one ends")
 
 
+def _without_query(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a template without the `{?a,b}` at its end, and the names in that."""
+    query = _QUERY.search(text)
+    if query is None:
+        return text, ()
+    path = text[: query.start()]
+    if "?" in path or "#" in path:
+        raise _wrong(text, f"{query[0]} must be the whole query, so there can be no ? or # before it")
+    return path, tuple(query[1].split(","))
+
+
 def _variable(text: str, expression: str) -> tuple[str, str]:
     variable = _VARIABLE.fullmatch(expression)
     if variable is None:
-        raise _wrong(text, f"{{{expression}}} is neither {{name}} nor {{+name}} with a Python name")
+        raise _wrong(
+            text, f"{{{expression}}} is neither {{name}} nor {{+name}} with a Python name, nor {{?name,…}} at the end"
+        )
     return variable[1], variable[2]
 
 

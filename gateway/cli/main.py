@@ -23,6 +23,7 @@ from gateway.cli.own_code import find_own_workers, import_from_working_directory
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.runtime.compilation import is_compiled
+from gateway.runtime.standard_streams import open_standard_streams
 from gateway.runtime.version import __version__
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ _CLAIM_OPTIONS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted."""
+    open_standard_streams()
     given = sys.argv[1:] if argv is None else list(argv)
     if given[:1] == ["worker"]:
         import_from_working_directory()

@@ -57,5 +57,5 @@ def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:
         return True
     if path == ELICITATION_FORM:
         elicitation = capabilities.get("elicitation")
-        return type(elicitation) is dict and "url" not in elicitation
+        return type(elicitation) is dict and elicitation.get("url") is None
     return False

@@ -34,7 +34,7 @@ Written: TypeAlias = tuple[RawHeaders, bytes]
 """The headers and the body of a response."""
 
 
-def in_plain_text(refusal: Refusal) -> Written:
+def in_plain_text(refusal: Refusal, _received: RawHeaders) -> Written:
     """Write a refusal as plain text."""
     return [(b"content-type", b"text/plain; charset=utf-8")], str(refusal).encode()
 
@@ -53,7 +53,8 @@ class Callbacks:
         connection_refused: called when a connection over the limit was closed.
         client_refused: called with the cause, when a client broke a limit or the protocol.
         client_lost: called when a client has stopped acknowledging a stream, and so counts as disconnected.
-        write_refusal: returns the headers and the body of the response to a refused request.
+        write_refusal: returns the headers and the body of the response to a refused request, of which these headers
+            have arrived.
     """
 
     arrived: Callable[[Scope], None] = _ignore
@@ -61,4 +62,4 @@ class Callbacks:
     connection_refused: Callable[[], None] = _ignore
     client_refused: Callable[[Cause], None] = _ignore
     client_lost: Callable[[], None] = _ignore
-    write_refusal: Callable[[Refusal], Written] = in_plain_text
+    write_refusal: Callable[[Refusal, RawHeaders], Written] = in_plain_text

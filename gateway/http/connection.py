@@ -41,6 +41,7 @@ _HEADER_BYTES: Final = 256
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
+_IPV4_MAPPED: Final = "::ffff:"
 _FIELD_OVERHEAD_BYTES: Final = len(": \r\n")
 _REQUEST_LINE_OVERHEAD_BYTES: Final = len("  HTTP/1.1\r\n") + len("\r\n")
 
@@ -115,7 +116,7 @@ class Connection:
         self._flow = Flow(transport)
         self._addresses = {
             "server": get_local_addr(transport),
-            "client": get_remote_addr(transport),
+            "client": _client_of(transport),
             "scheme": "https" if is_ssl(transport) else "http",
         }
 
@@ -494,7 +495,7 @@ class Connection:
                 cycle.disconnect()
 
     def _response(self, refusal: Refusal) -> bytes:
-        headers, body = self._callbacks.write_refusal(refusal)
+        headers, body = self._callbacks.write_refusal(refusal, self._headers)
         fields = [
             *self._state.default_headers,
             *headers,
@@ -502,3 +503,11 @@ class Connection:
             (b"connection", b"close"),
         ]
         return STATUS_LINES[refusal.status] + b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n" + body
+
+
+def _client_of(transport: asyncio.Transport) -> tuple[str, int] | None:
+    """Return the address of the client. A socket for IPv4 and IPv6 reports one of IPv4 as `::ffff:192.0.2.1`."""
+    address = get_remote_addr(transport)
+    if address is None or "." not in address[0]:
+        return address
+    return address[0].removeprefix(_IPV4_MAPPED), address[1]

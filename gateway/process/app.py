@@ -47,7 +47,7 @@ from gateway.web.playground.readings import ReadingTurns
 from gateway.web.playground.routes import MAX_TASKS, Config, Playground, Upstream, add_playground
 from gateway.web.proxies import TrustedProxies
 from gateway.web.server_callbacks import server_callbacks
-from gateway.web.site import Guard, Metadata, NotReady, create_site
+from gateway.web.site import Guard, Metadata, NotReady, create_site, either_slash
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,9 @@ IDLE_SECONDS = 75.0
 """How long idle connections stay open: longer than in common load balancers, so the balancer closes them first."""
 
 
+_ENDPOINT_PATHS: Final = either_slash(ENDPOINT_PATH)
+
+
 class GatewayApp:
     """One replica as an ASGI application: that of FastAPI, except that `/mcp` and replicas' messages bypass its router.
 
@@ -72,6 +75,7 @@ class GatewayApp:
 
     Attributes:
         site: the FastAPI application. It serves everything, including `/mcp`.
+        origins: which hosts are served, and which pages may call.
         is_running: whether `running` is open.
     """
 
@@ -93,7 +97,7 @@ class GatewayApp:
         self._services = services
         self._counts_tasks = metrics or settings.metrics_port is not None
         self._reloader = Reloader(settings.tools, self._load_again, services.wires.reload) if reload else None
-        origins = _origin_policy(settings, bound_to)
+        self.origins = origins = _origin_policy(settings, bound_to)
         self._endpoint = _make_endpoint(services, origins)
         self._hop_endpoint = HopEndpoint(
             services.wires.hops.receive,
@@ -101,7 +105,10 @@ class GatewayApp:
             services.telemetry,
             max_bytes=max_message_bytes(settings.max_body_bytes),
         )
-        self._endpoints: dict[str, ASGIApp] = {ENDPOINT_PATH: self._endpoint, HOP_PATH: self._hop_endpoint}
+        self._endpoints: dict[str, ASGIApp] = {
+            **dict.fromkeys(_ENDPOINT_PATHS, self._endpoint),
+            HOP_PATH: self._hop_endpoint,
+        }
         self.site = create_site(
             self._endpoints,
             self._why_not_ready,
@@ -109,6 +116,7 @@ class GatewayApp:
             health=health,
             metrics=metrics,
             metadata=self._metadata(metadata_paths),
+            endpoint=settings.resource,
             lifespan=self._lifespan,
         )
         if settings.playground != "off":
@@ -193,7 +201,7 @@ class GatewayApp:
 
     def arrived(self, scope: Scope) -> None:
         """Count a request whose headers are complete, if it is for `/mcp`."""
-        if scope["path"] == ENDPOINT_PATH:
+        if scope["path"] in _ENDPOINT_PATHS:
             self._endpoint.arrived(scope)
 
     def still_arriving(self, scope: Scope) -> None:
@@ -354,7 +362,9 @@ def make_server(
     return DrainingServer(
         served,
         limits=limits,
-        callbacks=server_callbacks(services.telemetry, app.arrived, app.still_arriving, replica_id=replica_id),
+        callbacks=server_callbacks(
+            services.telemetry, app.arrived, app.still_arriving, app.origins, replica_id=replica_id
+        ),
         notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
         path=ENDPOINT_PATH,

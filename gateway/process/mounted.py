@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -20,7 +21,7 @@ from gateway.process.preflight import warn_of_unknown
 from gateway.process.replica import build
 from gateway.settings.model import ENDPOINT_PATH, Settings, make_replica_id
 from gateway.web.mounted_body_time import TimedBody
-from gateway.web.site import HEALTH_PATHS, METRICS_PATH, Endpoint, refuse_not_running
+from gateway.web.site import HEALTH_PATHS, METRICS_PATH, Endpoint, either_slash, refuse_not_running
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +40,13 @@ def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Map
     read = Settings.load(named="{}=".format, **settings, metrics_port="off")
     mounted = Mounted(app, prefix, read, health=health, metrics=metrics)
     below = {*(HEALTH_PATHS if health else ()), *({METRICS_PATH} if metrics else ())}
-    wanted = [("POST", prefix + ENDPOINT_PATH), *(("GET", prefix + path) for path in sorted(below))]
-    _refuse_taken(app, prefix, [*wanted, *(("GET", path) for path in sorted(mounted.metadata_paths))])
+    wanted = [("POST", prefix + path) for path in either_slash(ENDPOINT_PATH)]
+    wanted += [("GET", prefix + path) for path in sorted(below)]
+    metadata_paths = [form for known in sorted(mounted.metadata_paths) for form in either_slash(known)]
+    _refuse_taken(app, prefix, [*wanted, *(("GET", path) for path in metadata_paths)])
     app.mount(prefix, mounted)
     # Clients look for the metadata at the root, followed by the path of the endpoint (RFC 9728 section 3.1).
-    app.router.routes.extend(Endpoint(path, mounted) for path in sorted(mounted.metadata_paths))
+    app.router.routes.extend(Endpoint(path, mounted) for path in metadata_paths)
     app.router.lifespan_context = mounted.lifespan
 
 
@@ -91,7 +94,7 @@ class Mounted:
         if self._gateway is not None and scope["type"] == "http":
             request = TimedBody(receive, send, self._settings.body_seconds)
             await self._gateway.site(scope, request.receive, request.send)
-            await request.refuse_late()
+            await request.refuse_late(functools.partial(self._gateway.origins.readable, scope["headers"]))
         elif self._gateway is not None:
             await self._gateway.site(scope, receive, send)
         elif scope["type"] == "http":

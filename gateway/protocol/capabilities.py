@@ -58,18 +58,18 @@ def from_flags(flags: Collection[str]) -> dict[str, Any]:
 
 
 def check_capabilities(capabilities: Any, field: str) -> dict[str, Any]:
-    """Return `capabilities` if its known members have the types of the schema. Unknown members are kept.
+    """Return `capabilities` if its known members have the types of the schema, or are null. Unknown members are kept.
 
     `field` is its place in the message, for the `InvalidParams` that a wrong type raises.
     """
     checked = _check_object(capabilities, field)
     for name, value in checked.items():
-        if name not in _OBJECT_MEMBERS:
+        if value is None or name not in _OBJECT_MEMBERS:
             continue
         members = _check_object(value, f"{field}.{name}")
         inner = _OBJECT_MEMBERS[name]
         for member in members if inner is None else inner:
-            if member in members:
+            if member in members and members[member] is not None:
                 _check_object(members[member], f"{field}.{name}.{member}")
     return checked
 

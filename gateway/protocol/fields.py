@@ -1,6 +1,7 @@
 """Pure: reads the members of a request's parameters.
 
-A member that is missing or not as described raises `InvalidParams`, which names it.
+Many clients write null for an optional member that they do not use, so null counts as absent there. A required member
+that is missing or null, and any member that is not as described, raises `InvalidParams`, which names it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from gateway.errors import InvalidParams
 _QUOTED_CHARS: Final = 100
 
 
+def without_nulls(node: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without its optional members that are null."""
+    return {name: value for name, value in node.items() if value is not None} if None in node.values() else node
+
+
 def read_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
-    """Read an optional object; null counts as absent, and the result is then empty."""
+    """Read an optional object, empty by default."""
     return {} if node.get(name) is None else require_object(node, name, parent)
 
 
@@ -35,8 +41,8 @@ def read_string(node: Mapping[str, Any], name: str, parent: str = "params") -> s
 
 
 def read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, str]:
-    """Read an optional object of strings; null counts as absent, and the result is then empty."""
-    values = read_object(node, name, parent)
+    """Read an optional object of optional strings, empty by default."""
+    values = without_nulls(read_object(node, name, parent))
     for key, value in values.items():
         if type(value) is not str:
             raise InvalidParams(f"{parent}.{name}[{quote(key)}] must be a string")
@@ -45,14 +51,16 @@ def read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> 
 
 def read_flag(node: Mapping[str, Any], name: str, parent: str) -> bool:
     """Read an optional boolean, false by default."""
-    value = node.get(name, False)
+    value = node.get(name)
+    if value is None:
+        return False
     if type(value) is not bool:
         raise InvalidParams(f"{parent}.{name} must be a boolean")
     return value
 
 
 def read_duration_ms(node: Mapping[str, Any], name: str, parent: str) -> int | None:
-    """Read an optional duration, not negative, in whole milliseconds, rounded down; null counts as absent."""
+    """Read an optional duration, not negative, in whole milliseconds, rounded down."""
     value = node.get(name)
     if value is None:
         return None
@@ -63,7 +71,9 @@ def read_duration_ms(node: Mapping[str, Any], name: str, parent: str) -> int | N
 
 def read_names(node: Mapping[str, Any], name: str, parent: str, *, max_entries: int, max_chars: int) -> tuple[str, ...]:
     """Read an optional array of strings, not too many or too long, and return each string once, in order."""
-    values = node.get(name, [])
+    values = node.get(name)
+    if values is None:
+        return ()
     if type(values) is not list:
         raise InvalidParams(f"{parent}.{name} must be an array of strings")
     if len(values) > max_entries:

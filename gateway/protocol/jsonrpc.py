@@ -22,7 +22,7 @@ MAX_ID_CHARS: Final = 2048
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A message that gets exactly one response. `params` is `{}` if the member is absent."""
+    """A message that gets exactly one response. `params` is `{}` if the member is absent or null."""
 
     id: RequestId
     method: str
@@ -30,7 +30,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message that gets no response. `params` is `{}` if the member is absent."""
+    """A message that gets no response. `params` is `{}` if the member is absent or null."""
 
     method: str
     params: dict[str, Any]
@@ -72,7 +72,7 @@ def parse_message(value: Any) -> Message:
         raise InvalidRequest('"method" must be a string')
     params = value.get("params")
     if type(params) is not dict:
-        if "params" in value:
+        if params is not None:
             raise InvalidRequest('"params" must be an object')
         params = {}
     if "id" in value:

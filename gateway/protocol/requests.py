@@ -135,22 +135,20 @@ def read_continuation(params: Mapping[str, Any]) -> Continuation:
 def read_cursor(params: Mapping[str, Any]) -> str | None:
     """Read the `cursor` of a list request; None requests the first page."""
     cursor = params.get("cursor")
-    if type(cursor) is str:
-        return cursor
-    if "cursor" in params:
+    if cursor is not None and type(cursor) is not str:
         raise InvalidParams("params.cursor must be a string")
-    return None
+    return cursor
 
 
 def read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
     """Read the progress token, or None if the client wants no progress (MCP "Progress").
 
-    Anything but a string or an integer is `InvalidParams`.
+    Anything else than a string or an integer is `InvalidParams`.
     """
     token = meta.get(META_PROGRESS)
     if type(token) is str or type(token) is int:
         return token
-    if META_PROGRESS in meta:
+    if token is not None:
         raise InvalidParams(f'params._meta["{META_PROGRESS}"] must be a string or an integer')
     return None
 

@@ -33,6 +33,14 @@ def place_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def plain_host(host: str) -> str:
+    """Return a host in lower case, and without the final dot that a complete name may have (RFC 3986 section 3.2.2)."""
+    name, colon, port = host.lower().partition(":")
+    # The last label of a name is never a number, so this is not an address.
+    is_complete = name.endswith(".") and not name[:-1].rpartition(".")[2].isdecimal()
+    return (name[:-1] if is_complete else name) + colon + port
+
+
 def without_port(host: str) -> str | None:
     """Return the name in a `Host` header (RFC 9110 section 7.2); None if the header is not valid."""
     name, colon, port = host.rpartition(":")

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 from typing_extensions import override
 
@@ -383,10 +382,7 @@ def target_of(served: Served, arguments: Mapping[str, Any]) -> str:
     """Return what a client requests: a name, or the URI of a resource with its variables filled in."""
     if not isinstance(served, Resource):
         return served.name
-    uri = served.uri
-    for name, value in arguments.items():
-        uri = uri.replace(f"{{{name}}}", quote(str(value), safe="")).replace(f"{{+{name}}}", quote(str(value)))
-    return uri
+    return served.uri if served.template is None else served.template.expand(arguments)
 
 
 def _detaching(served: Served, as_task: bool | None) -> Detaching:

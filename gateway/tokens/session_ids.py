@@ -6,7 +6,7 @@ import hashlib
 import logging
 from typing import Final
 
-from gateway.errors import HttpRefusal
+from gateway.errors import UNKNOWN_SESSION, HttpRefusal
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import flags_of
@@ -64,7 +64,8 @@ class Sessions:
 
 def unknown_session() -> HttpRefusal:
     """Return the error that makes clients begin a new session."""
-    return HttpRefusal(404, "The session is unknown or has expired; start a new one with initialize")
+    told = "The session is unknown or has expired; start a new one with initialize"
+    return HttpRefusal(404, told, code=UNKNOWN_SESSION)
 
 
 def request_digest(session: Session, request_id: RequestId) -> str:

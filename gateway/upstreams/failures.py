@@ -44,7 +44,7 @@ class UpstreamFailure(GatewayError):
     Attributes:
         sent: whether the upstream may have received the request, and so may have acted.
         refused: whether it received the request and refused it, so it should not have acted. Never with `sent`.
-        detail: for the log; it contains no secret and nothing that only the upstream said.
+        detail: for the log; it contains no secret, and of what only the upstream said just the address of a redirect.
         of_request: whether the upstream refused this one request, which says nothing about others.
     """
 

@@ -364,7 +364,7 @@ class StatelessClient:
             if error is not None:
                 return self._error(error)
         acts = job.method == _ACTING and "retry-after" not in response.headers
-        meaning = meaning_of(response.status, acts=acts)
+        meaning = meaning_of(response.status, acts=acts, location=response.headers.get("location", ""))
         return UpstreamFailure(
             self._upstream,
             meaning.reason,

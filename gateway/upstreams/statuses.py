@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -26,6 +27,10 @@ _LOGIN: Final = "; check its credentials, and if users must log in there, use mc
 """Advice for operators: a hosted server may want the login of each user, which no option provides."""
 
 
+_PLACE: Final = re.compile(r"[!-\"$->A-~]{1,200}", re.ASCII)
+"""An address without query, fragment and user, which could be secret."""
+
+
 class Meaning(NamedTuple):
     """The failure that a status stands for: its reason, whether the upstream may have acted, and words for the log."""
 
@@ -39,15 +44,15 @@ def may_have_error(status: int) -> bool:
     return status >= _CLIENT_ERRORS and status not in _REFUSED
 
 
-def meaning_of(status: int, *, acts: bool) -> Meaning:
+def meaning_of(status: int, *, acts: bool, location: str = "") -> Meaning:
     """Return the failure that a status stands for, if its body contains no JSON-RPC error.
 
     `acts` tells whether the upstream may have acted if it answers 503. Some proxies send that too when the server
-    behind them broke off, perhaps in the middle of its work.
+    behind them broke off, perhaps in the middle of its work. `location` is where a redirect leads.
     """
     detail = f"HTTP {status}"
     if status in _REDIRECTS:
-        return Meaning(Reason.REDIRECT, sent=False, detail=detail)
+        return Meaning(Reason.REDIRECT, sent=False, detail=detail + _advice(location))
     if status in _REFUSED:
         advice = _LOGIN if status == _UNAUTHORIZED else ""
         return Meaning(_REFUSED[status], sent=acts and status == _UNAVAILABLE, detail=detail + advice)
@@ -56,3 +61,9 @@ def meaning_of(status: int, *, acts: bool) -> Meaning:
     if status >= _SERVER_ERRORS:
         return Meaning(Reason.SERVER_ERROR, sent=True, detail=detail)
     return Meaning(Reason.MALFORMED, sent=status not in _NOT_PROCESSED, detail=detail)
+
+
+def _advice(location: str) -> str:
+    """Return words for the operator, who may have to write a slash at the end of the URL, or to remove it."""
+    place = re.split("[?#]", location, maxsplit=1)[0]
+    return f" to {place}; if that is the right address, write it in the file" if _PLACE.fullmatch(place) else ""

@@ -182,9 +182,8 @@ class McpEndpoint:
         self._telemetry.request_refused(RefusalReason.OVERLOADED)
         arrival = _arrival_of(scope)
         status, prepared, body = self._turned_away[arrival.refused]
-        headers = [*prepared, *self._headers]
-        with contextlib.suppress(GatewayError):
-            headers += self._origins.check(Headers(scope["headers"], arrival.last_values))
+        readable = self._origins.readable(scope["headers"], arrival.last_values)
+        headers = [*prepared, *self._headers, *readable]
         shortcut: Shortcut | None = scope.get(SHORTCUT)
         if shortcut is None or not shortcut.respond(status, headers, body):
             await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -61,7 +61,7 @@ def to_http(
         return 200 if always_ok else STATUS_OF_CODE.get(error.code, 200), [JSON], error_response(request_id, error)
     if isinstance(error, HttpRefusal):
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
-        return error.status, [JSON, *headers], error_response(request_id, RpcError(-32600, str(error)))
+        return error.status, [JSON, *headers], error_response(request_id, RpcError(error.code, str(error)))
     if isinstance(error, InsufficientScope):
         challenge = challenges.insufficient_scope(str(error), error.required, error.granted)
         headers = [(HEADER.encode("latin-1"), challenge.encode("latin-1"))]

@@ -7,11 +7,11 @@ mounted, waits without end: a client that sends one byte of a body would keep it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from gateway.errors import HttpRefusal
-from gateway.http.asgi import Receive, Send
+from gateway.http.asgi import RawHeaders, Receive, Send
 from gateway.web.errors import to_http
 
 
@@ -49,12 +49,12 @@ class TimedBody:
         self._is_answered = True
         await self._send(event)
 
-    async def refuse_late(self) -> None:
-        """Answer 408 if the body was late and nothing has been answered."""
+    async def refuse_late(self, readable: Callable[[], RawHeaders]) -> None:
+        """Answer 408 if the body was late and nothing has been answered. `readable` returns its CORS headers."""
         if not self._is_late or self._is_answered:
             return
         refusal = HttpRefusal(408, "The body took too long to arrive", [("connection", "close")])
         status, headers, body = to_http(refusal, None)
-        headers.append((b"content-length", b"%d" % len(body)))
+        headers += [(b"content-length", b"%d" % len(body)), *readable()]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

@@ -6,20 +6,26 @@ is not ours is refused too, because it is the sign of a rebound name.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from typing import Final
 
-from gateway.errors import HttpRefusal
+from gateway.errors import GatewayError, HttpRefusal
 from gateway.protocol.headers import Headers
-from gateway.settings.hosts import is_loopback, without_port
+from gateway.settings.hosts import is_loopback, plain_host, without_port
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 PREFLIGHT_SECONDS = 600
 MAX_KNOWN_HOSTS = 1024
-EXPOSED = b"x-gateway-replica, www-authenticate, retry-after"
-ALLOWED_HEADERS = "authorization, content-type, mcp-protocol-version, mcp-method, mcp-name"
+EXPOSED: Final = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, allow, x-gateway-replica"
+"""The headers of responses that clients read. A page sees only these, and those that are safe everywhere."""
+METHODS: Final = b"GET, POST, DELETE"
+"""The methods that clients send. A method that is not allowed here never arrives, so its page gets no answer at all."""
+ALLOWED_HEADERS = (
+    "authorization, content-type, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, last-event-id"
+)
 
 _ORIGIN: Final = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#@\\\s]+)")
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
@@ -29,13 +35,14 @@ class OriginPolicy:
     """Checks `Host` and `Origin`.
 
     Args:
-        hosts: the hosts of this server: `name` for any port, or `name:port`. None allows any host.
+        hosts: the hosts of this server: `name` for any port, or `name:port`. None allows any host. A final dot of a
+            name does not count.
         origins: the origins of web pages that may call: `scheme://host[:port]`, or `*` for all.
         loopback: whether loopback names are allowed too, with any port, as host and as origin.
     """
 
     def __init__(self, hosts: Iterable[str] | None, origins: Iterable[str], *, loopback: bool) -> None:
-        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self._hosts = None if hosts is None else frozenset(plain_host(host) for host in hosts)
         self._origins = frozenset(_normal(origin) for origin in origins)
         self._loopback = loopback
         # Most clients send one host. The set is limited, so that hostile clients cannot fill the memory.
@@ -52,26 +59,32 @@ class OriginPolicy:
         if origin is None:
             return []
         if not self._is_allowed(origin):
-            raise HttpRefusal(403, "That origin may not call this server")
+            raise HttpRefusal(403, "Pages of that origin may not call this server; list it in GATEWAY_ALLOWED_ORIGINS")
         return [
             (b"access-control-allow-origin", origin.encode("latin-1")),
             (b"access-control-expose-headers", EXPOSED),
             (b"vary", b"origin"),
         ]
 
-    def preflight(self, headers: Headers, methods: bytes = b"POST") -> RawHeaders:
+    def readable(self, raw: RawHeaders, last: dict[bytes, bytes] | None = None) -> RawHeaders:
+        """Return the CORS headers for the refusal of a request with these headers. Pages that may call can read it."""
+        with contextlib.suppress(GatewayError):
+            return self.check(Headers(raw, last))
+        return []
+
+    def preflight(self, headers: Headers) -> RawHeaders:
         """Return the headers that answer a CORS preflight from an allowed origin."""
         wanted = headers.get(b"access-control-request-headers") or ALLOWED_HEADERS
         return [
-            (b"access-control-allow-methods", methods),
+            (b"access-control-allow-methods", METHODS),
             (b"access-control-allow-headers", wanted.encode("latin-1")),
             (b"access-control-max-age", str(PREFLIGHT_SECONDS).encode()),
         ]
 
     def _check_host(self, headers: Headers, allowed: frozenset[str]) -> None:
         host = headers.get(b"host") or ""
-        if not self._judge_host(host.lower(), allowed):
-            raise HttpRefusal(403, "This server does not answer for that host")
+        if not self._judge_host(plain_host(host), allowed):
+            raise HttpRefusal(403, "This server does not answer for that host; list it in GATEWAY_ALLOWED_HOSTS")
         if len(self._known_hosts) < MAX_KNOWN_HOSTS:
             self._known_hosts.add(host.encode("latin-1"))  # the raw value could have any number of trailing blanks
 

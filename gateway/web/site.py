@@ -9,10 +9,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import FastAPI, Header, Response
+from fastapi import FastAPI, Header, Request, Response
+from fastapi.exception_handlers import http_exception_handler
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -22,6 +24,7 @@ from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.headers import Headers
 from gateway.settings.hosts import is_loopback
+from gateway.settings.model import ENDPOINT_PATH
 from gateway.web.errors import to_http
 from gateway.web.origins import OriginPolicy
 
@@ -77,6 +80,11 @@ class Endpoint(Route):
         self.path_regex = re.compile(re.escape(path) + r"\Z")  # Starlette's `$` also matches before a line break
 
 
+def either_slash(path: str) -> tuple[str, str]:
+    """Return a path without and with a slash at its end, which many guides and clients add."""
+    return path, path + "/"
+
+
 def create_site(
     endpoints: Mapping[str, ASGIApp],
     why_not_ready: Callable[[], NotReady | None],
@@ -85,12 +93,14 @@ def create_site(
     health: bool = True,
     metrics: bool = False,
     metadata: Metadata | None = None,
+    endpoint: str | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
     """Return the FastAPI application, with these endpoints by their paths.
 
     `why_not_ready` returns why this replica accepts no new work. `health` serves `/healthz` and `/readyz`, `metrics`
-    serves `/metrics`. `metadata` is that of the protected resource (RFC 9728).
+    serves `/metrics`. `metadata` is that of the protected resource (RFC 9728). `endpoint` is the URL of the MCP
+    endpoint that errors name, None for its path.
     """
     site = FastAPI(
         title="Sealed Gateway",
@@ -108,6 +118,7 @@ def create_site(
         _add_metrics(site, telemetry.registry)
     if metadata is not None:
         _add_metadata(site, metadata)
+    _add_directions(site, endpoint)
     return site
 
 
@@ -138,7 +149,7 @@ def _add_metadata(site: FastAPI, metadata: Metadata) -> None:
     async def protected_resource_metadata() -> dict[str, Any]:
         return metadata.read()
 
-    for path in metadata.paths:
+    for path in [form for known in metadata.paths for form in either_slash(known)]:
         site.add_api_route(
             path,
             protected_resource_metadata,
@@ -146,6 +157,22 @@ def _add_metadata(site: FastAPI, metadata: Metadata) -> None:
             response_model=ProtectedResource,
             response_model_exclude_unset=True,
         )
+
+
+def _add_directions(site: FastAPI, endpoint: str | None) -> None:
+    """Answer requests that nothing serves with the place of the endpoint, and in a form that clients of MCP show."""
+
+    async def not_served(request: Request, error: Any) -> Response:
+        place = endpoint or request.scope.get("root_path", "") + ENDPOINT_PATH
+        told = f"This path does not serve {request.method} requests; the MCP endpoint is POST {place}"
+        if request.method == "POST":
+            status, headers, body = to_http(HttpRefusal(error.status_code, told), None)
+            raw = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+            return Response(body, status, {**raw, **(error.headers or {})})
+        return await http_exception_handler(request, HTTPException(error.status_code, told, error.headers))
+
+    for status in (404, 405):
+        site.add_exception_handler(status, not_served)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +207,11 @@ class Guard:
             client = scope.get("client")
             self.audit.refused(error, client=client[0] if client else "")
             self.telemetry.request_refused(RefusalReason.of(error))
-            await _answer(send, *to_http(error, None))
+            status, headers, body = to_http(error, None)
+            await _answer(send, status, [*headers, *self.origins.readable(scope["headers"])], body)
             return
         if cors and scope["method"] == "OPTIONS":
-            await _answer(send, 204, [*cors, *self.origins.preflight(Headers(scope["headers"]), b"GET")], b"")
+            await _answer(send, 204, [*cors, *self.origins.preflight(Headers(scope["headers"]))], b"")
             return
         await self.app(scope, receive, _adding(cors, send) if cors else send)
 

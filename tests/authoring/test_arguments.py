@@ -9,11 +9,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from gateway import Context, PlainContext
 from gateway.authoring.arguments import (
     MAX_MESSAGE_CHARACTERS,
+    MAX_PARTS_WITH_NULL,
     MAX_PROBLEMS,
     MAX_READ_PROBLEMS,
     Arguments,
@@ -300,3 +301,80 @@ def test_a_message_that_quotes_a_huge_argument_is_cut() -> None:
     with pytest.raises(InvalidArguments) as refused:
         SchemaArguments(take, schema).read({"number": "x" * 1_000_000})
     assert len(str(refused.value)) <= MAX_MESSAGE_CHARACTERS + 1
+
+
+class Filter(BaseModel):
+    limit: int = 5
+    order: Literal["up", "down"] = "up"
+
+
+def test_null_for_an_argument_with_a_default_that_takes_no_null_means_the_default() -> None:
+    def function(
+        q: str,
+        *,
+        limit: int = 5,
+        order: Literal["up", "down"] = "up",
+        note: str | None = "none",
+        anything: Any = 1,
+        where: Filter = Filter(),  # noqa: B008 - a default of the author's
+        several: list[Filter] = [],  # noqa: B006 - the same
+    ) -> None: ...
+
+    arguments = Arguments(function)
+    read = arguments.read(
+        {
+            "q": "tea",
+            "limit": None,
+            "order": None,
+            "note": None,
+            "anything": None,
+            "where": {"limit": None, "order": "down"},
+            "several": [{"order": None}],
+        }
+    )
+    assert read == {
+        "q": "tea",
+        "limit": 5,
+        "order": "up",
+        "note": None,
+        "anything": None,
+        "where": Filter(order="down"),
+        "several": [Filter()],
+    }
+    assert read == arguments.read({**read, "where": {"order": "down"}, "several": [{}]})
+
+
+@pytest.mark.parametrize("sent", [{"q": None, "limit": 1}, {"q": "tea", "limit": "x", "unknown": None}])
+def test_null_is_refused_where_an_argument_is_required_or_unknown(sent: dict[str, Any]) -> None:
+    def function(q: str, limit: int = 5) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="q" if sent["q"] is None else "unknown"):
+        Arguments(function).read(sent)
+
+
+def test_an_authors_validator_may_give_null_a_meaning() -> None:
+    def function(limit: Annotated[int, BeforeValidator(lambda given: 0 if given is None else given)] = 5) -> None: ...
+
+    assert Arguments(function).read({"limit": None}) == {"limit": 0}
+
+
+def test_null_for_an_optional_property_of_an_authors_schema_is_left_out() -> None:
+    properties = {"q": {"type": "string"}, "limit": {"type": "integer"}, "note": {"type": ["string", "null"]}}
+    schema = {"type": "object", "properties": properties, "required": ["q"]}
+
+    def function(q: str, limit: int = 5, note: str | None = "none") -> None: ...
+
+    sent = {"q": "tea", "limit": None, "note": None}
+    assert SchemaArguments(function, schema).read(sent) == {"q": "tea", "note": None}
+    with pytest.raises(InvalidArguments):
+        SchemaArguments(function, schema).read({"q": None})
+
+
+def test_in_large_arguments_only_outer_nulls_are_left_out() -> None:
+    def function(rows: list[int], where: Filter, limit: int = 5) -> None: ...
+
+    large = list(range(MAX_PARTS_WITH_NULL))
+    read = Arguments(function).read({"rows": large, "where": {}, "limit": None})
+    assert (read["rows"], read["limit"]) == (large, 5)
+    with pytest.raises(InvalidArguments, match=r"where\.limit"):
+        Arguments(function).read({"rows": large, "where": {"limit": None}})

@@ -35,6 +35,8 @@ def test_a_uri_without_braces_is_none(text: str) -> None:
         ("{scheme}://{+_rest1}", ("scheme", "_rest1")),
         ("db://{table}/{row}.{format}", ("table", "row", "format")),
         ("x://a%20b/{id}?v=1#[!$&'()*+,;=@~]", ("id",)),
+        ("docs://search{?q,limit}", ("q", "limit")),
+        ("docs://{+path}{?q}", ("path", "q")),
     ],
 )
 def test_a_template_knows_its_variables_in_order(text: str, variables: tuple[str, ...]) -> None:
@@ -46,7 +48,8 @@ def test_a_template_knows_its_variables_in_order(text: str, variables: tuple[str
 
 @pytest.mark.parametrize(
     "expression",
-    ["", "+", "#a", ".a", "/a", ";a", "?a", "&a", "=a", "|a", "a,b", "+a,b", "a*", "a:3", "++a", "a b", " a", "1a",
+    ["", "+", "#a", ".a", "/a", ";a", "?", "?a*", "?a,", "?,a", "?a, b", "?a:3", "?+a",
+     "?1", "&a", "=a", "|a", "a,b", "+a,b", "a*", "a:3", "++a", "a b", " a", "1a",
      "a.b", "a-b", "%41", "é", "a\n"],
 )  # fmt: skip
 def test_every_other_expression_of_rfc_6570_is_refused(expression: str) -> None:
@@ -78,6 +81,20 @@ def test_two_variables_in_a_row_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a://{b}/{b}", "a://{b}/{+b}"])
 def test_a_variable_that_stands_twice_is_refused(text: str) -> None:
+    with pytest.raises(AuthoringError, match="once"):
+        UriTemplate(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a://b?c=1{?d}", "a://{b}?{?d}", "a://b#{?d}", "a://b{?d}#e", "a://b{?d}/e", "a://{?b}{?d}"]
+)
+def test_a_query_is_whole_and_last(text: str) -> None:
+    with pytest.raises(AuthoringError, match=r"cannot be served"):
+        UriTemplate(text)
+
+
+@pytest.mark.parametrize("text", ["a://{b}{?b}", "a://b{?c,c}"])
+def test_a_variable_of_a_query_that_stands_twice_is_refused(text: str) -> None:
     with pytest.raises(AuthoringError, match="once"):
         UriTemplate(text)
 
@@ -131,6 +148,16 @@ def test_any_other_text_is_a_template_or_the_authors_mistake(text: str) -> None:
         ("a://{b}-{+c}-{d}", "a://1-2-3-4", {"b": "1", "c": "2-3", "d": "4"}),
         ("{scheme}://{+rest}", "http://a/b", {"scheme": "http", "rest": "a/b"}),
         ("a://{b}/x", "a://x/x", {"b": "x"}),
+        ("a://b{?q,r}", "a://b", {}),
+        ("a://b{?q,r}", "a://b?q=x", {"q": "x"}),
+        ("a://b{?q,r}", "a://b?r=2&q=x%20y", {"r": "2", "q": "x y"}),
+        ("a://b{?q,r}", "a://b?q=&r=a=b", {"q": "", "r": "a=b"}),
+        ("a://b{?q}", "a://b?q=x+y", {"q": "x+y"}),
+        ("a://b{?q}", "a://b?q=a/b?c", {"q": "a/b?c"}),
+        ("a://b{?q}", "a://b?q=a%2Fb%26r%3d1", {"q": "a/b&r=1"}),
+        ("a://{b}{?q}", "a://x?q=1", {"b": "x", "q": "1"}),
+        ("a://{b}{?q}", "a://x", {"b": "x"}),
+        ("file:///{+path}{?q}", "file:///a/b?q=c", {"path": "a/b", "q": "c"}),
     ],
 )
 def test_a_uri_gives_each_variable_its_decoded_value(text: str, uri: str, values: dict[str, str]) -> None:
@@ -300,3 +327,50 @@ def test_a_hostile_uri_is_searched_through_once(text: str, unit: str, end: str) 
     uri.steps = 0
     UriTemplate(text).match(uri)
     assert uri.steps <= len(uri) + 20
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "a://b?x=1",
+        "a://b?q",
+        "a://b?q=1&q=2",
+        "a://b?q=1&",
+        "a://b?&q=1",
+        "a://b?=1",
+        "a://b?Q=1",
+        "a://b?q=1&amp;r=2",
+        "a://b?q=1;r=2&x",
+        "a://b?q=1#r",
+        "a://b#?q=1",
+        "a://b?q=%",
+        "a://b?q=%ff",
+        "a://b?q=..",
+        "a://b?q=a/../b",
+        "a://b?q=%2e%2E%2fb",
+        "a://b?q=a%5Cb",
+        "a://b/?q=1",
+        "a://bc?q=1",
+        "a://B?q=1",
+    ],
+)
+def test_a_query_that_readers_could_take_for_another_does_not_match(uri: str) -> None:
+    assert UriTemplate("a://b{?q,r}").match(uri) is None
+
+
+@given(
+    st.fixed_dictionaries(
+        {"b": st.text("ab-é%/?&=#", min_size=1), "c": st.text("ab/?é", min_size=1)},
+        optional={"q": st.text(), "r": st.text("&=?#/%+ é")},
+    )
+)
+def test_what_is_expanded_is_matched_again_or_refused(values: dict[str, str]) -> None:
+    template = UriTemplate("a://{b}/x/{+c}{?q,r}")
+    try:
+        uri = template.expand(values)
+    except UnicodeEncodeError:
+        return
+    assert template.match(uri) in (values, None)
+    plain = {"b": "x", "c": "y", **{name: "v" for name in values if name in "qr"}}
+    assert template.match(template.expand(plain)) == plain
+    assert template.expand({**plain, "q": None}) == template.expand({n: v for n, v in plain.items() if n != "q"})

@@ -262,9 +262,7 @@ async def test_declared_questions_are_checked_if_asked_for(host: AsyncioHost, st
     assert isinstance(await run(t, host, strict_asks=strict), Finished if strict else Waiting)
 
 
-@pytest.mark.parametrize(
-    "value", [object(), "\ud800", float("nan"), {"a": {1, object()}}], ids=["object", "half a character", "nan", "set"]
-)
+@pytest.mark.parametrize("value", [object(), float("nan"), {"a": {1, object()}}], ids=["object", "nan", "set"])
 async def test_a_value_without_a_form_in_json_is_a_failure(host: AsyncioHost, value: Any) -> None:
     @tool(task="required")
     async def t() -> Any:

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -29,7 +30,7 @@ from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.storage.redis_keys import RedisKeys
 from gateway.web.listener import listen
-from loadtest.cluster import RedisServer
+from loadtest.cluster import RedisServer, wait_until
 from tests import forkserver
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -223,9 +224,24 @@ def test_metrics_are_served_on_loopback_unless_an_address_is_named(option: list[
             assert response.read().startswith(b"# HELP")
 
 
+@pytest.mark.parametrize(("host", "client"), [("127.0.0.1", "192.0.2.7"), ("::1", "::1")])
+def test_the_address_of_all_addresses_serves_ipv4_and_ipv6_and_clients_have_their_own(
+    host: str, client: str, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit"
+    options = ("--host", "::", "--port", "0")
+    with serving(*options, GATEWAY_TRUSTED_PROXIES="127.0.0.1", GATEWAY_AUDIT_LOG=str(audit)) as (_, url, _):
+        assert url.startswith("http://[::]:")
+        with closing(HTTPConnection(host, int(url.rpartition(":")[2]), timeout=20)) as connection:
+            connection.request("POST", "/mcp", b"{}", {"X-Forwarded-For": "192.0.2.7"})
+            assert connection.getresponse().status == 401
+        wait_until(lambda: f"client={client}" in audit.read_text(), "the line of the refusal")
+
+
 @pytest.mark.setting("auth")
-def test_serve_without_identity_on_an_open_address_is_refused() -> None:
-    result = gateway("serve", "--host", "0.0.0.0", "--port", "0", settings={**SERVING, "GATEWAY_AUTH": "none"})
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_serve_without_identity_on_an_open_address_is_refused(host: str) -> None:
+    result = gateway("serve", "--host", host, "--port", "0", settings={**SERVING, "GATEWAY_AUTH": "none"})
     assert_one_clear_line(result, "GATEWAY_AUTH=none", "127.0.0.1")
 
 

@@ -50,6 +50,7 @@ def test_a_log_message_that_is_quoted_is_logged(message: str) -> None:
 ANSWERS: Final = [
     "Invalid or expired requestState",
     "This server does not answer for that host",
+    "Pages of that origin may not call this server",
     "did not finish within",
     "This call has collected more state than it can carry",
     "The server stopped before the request was done",

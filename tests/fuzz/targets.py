@@ -299,6 +299,9 @@ def uri_templates(data: bytes) -> None:
     except AuthoringError as error:
         assert "\n" not in str(error)
         return
+    if compiled._query:
+        _check_query(compiled, uri)
+        return
     spans = compiled._spans(uri)
     if len(uri) < 80 and len(compiled.variables) < 4:
         assert (spans is not None) == _could_match(template, uri)
@@ -316,6 +319,21 @@ def uri_templates(data: bytes) -> None:
         assert not {".", ".."} & set(parts)
         assert "" not in parts[:-1]
         assert len(parts) == 1 or f"{{+{name}}}" in template
+
+
+def _check_query(template: UriTemplate, uri: str) -> None:
+    """Check a match with a query: it has each variable once, and the path matches without the query, too."""
+    values = template.match(uri)
+    if values is None:
+        return
+    path, _, query = uri.partition("?")
+    assert "#" not in uri
+    sent = [part.partition("=")[0] for part in query.split("&")] if query else []
+    assert sorted(sent) == sorted(values.keys() & {*template._query})
+    assert {name: values[name] for name in template._path} == template.match(path)
+    assert values.keys() == {*template._path, *sent}
+    for value in values.values():
+        assert not {".", ".."} & set(value.split("/"))
 
 
 def _could_match(template: str, uri: str) -> bool:
@@ -376,8 +394,8 @@ _PORT: Final = r"(?::[0-9]{1,5})?"
 _LOOPBACK: Final = r"(?:localhost|127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|\[[0-9a-fA-F:.]+\])"
 PUBLIC: Final = OriginPolicy([ALLOWED_HOST], [f"https://{ALLOWED_HOST}"], loopback=False)
 LOCAL: Final = OriginPolicy((), (), loopback=True)
-PLAIN_PUBLIC: Final = re.compile(re.escape(ALLOWED_HOST) + _PORT, re.IGNORECASE)
-PLAIN_LOCAL: Final = re.compile(_LOOPBACK + _PORT, re.IGNORECASE)
+PLAIN_PUBLIC: Final = re.compile(rf"{re.escape(ALLOWED_HOST)}\.?{_PORT}", re.IGNORECASE)
+PLAIN_LOCAL: Final = re.compile(rf"(?:localhost\.|{_LOOPBACK}){_PORT}", re.IGNORECASE)
 PLAIN_ORIGIN: Final = {
     False: re.compile(f"https://{re.escape(ALLOWED_HOST)}(?::443)?", re.IGNORECASE),
     True: re.compile(f"https?://{_LOOPBACK}{_PORT}", re.IGNORECASE),

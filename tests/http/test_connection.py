@@ -29,6 +29,7 @@ from gateway.http.shortcut import SHORTCUT
 from gateway.http.slow_clients import LONGEST_STEP_SECONDS, SWEEP_SECONDS, Sweeper
 from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.process.app import make_server
+from gateway.web.origins import OriginPolicy
 from gateway.web.server_callbacks import server_callbacks
 from tests.asgi import make_app
 from tests.integration.raw import head_of, tool_call
@@ -102,6 +103,10 @@ class Transport(asyncio.Transport):
         return told
 
 
+PAGES = OriginPolicy(None, ("https://app.example.com",), loopback=False)
+"""The pages that may call."""
+
+
 @dataclass
 class Server:
     """A server whose application answers each request with 200 when it has read its body, or when it is let.
@@ -131,7 +136,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.rules = ConnectionRules(
-            self.limits, server_callbacks(self.telemetry, self.arrived, self.still_arriving, replica_id="r1")
+            self.limits, server_callbacks(self.telemetry, self.arrived, self.still_arriving, PAGES, replica_id="r1")
         )
 
     def connect(self) -> tuple[Connection, Transport]:
@@ -854,6 +859,16 @@ async def test_a_head_with_too_many_headers_and_bytes_is_refused_once(server: Se
 async def test_too_many_headers_are_refused_before_the_head_is_complete(server: Server) -> None:
     _, transport = await feed(server, HEAD + b"a:\r\n" * 21)
     assert transport.error == "The request has more than 20 headers"
+
+
+async def test_an_allowed_page_reads_that_its_body_was_late_and_that_its_head_is_too_large(server: Server) -> None:
+    head = HEAD + b"Origin: https://app.example.com\r\n"
+    connection, late = await feed(server, head + b"Content-Length: 5\r\n\r\n", b"{")
+    wait(connection, 60)
+    _, large = await feed(server, head + b"a:\r\n" * 21)
+    assert (late.statuses, large.statuses) == ([408], [431])
+    for transport in (late, large):
+        assert b"\r\naccess-control-allow-origin: https://app.example.com" in transport.written
 
 
 @pytest.mark.parametrize("sent", SLOW_HEADS.values(), ids=SLOW_HEADS)

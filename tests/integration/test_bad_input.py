@@ -468,7 +468,7 @@ def test_bytes_that_are_not_http_are_refused_and_their_connection_closed(replica
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/mcp/", "/mcp/x", "/MCP", "/%6dcp", "/mc%70", "//mcp", "/docs", "/openapi.json", "/metrics", "/%6dcp/.."],
+    ["/", "/mcp//", "/mcp/x", "/MCP", "/%6dcp", "/mc%70", "//mcp", "/docs", "/openapi.json", "/metrics", "/%6dcp/.."],
 )
 def test_other_paths_do_not_exist(replica: Replica, path: str) -> None:
     with RawConnection(replica) as connection:

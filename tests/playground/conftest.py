@@ -58,12 +58,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, st
         yield {
             "SERVE_URL": cluster.url.removesuffix("mcp"),
             "MOUNTED_URL": f"{mounted.origin}/tools/",
-            "TOKEN": _token(cluster, "--scope", "secrets:read"),
-            "WEAK_TOKEN": _token(cluster),
+            "TOKEN": token_of(cluster, "--scope", "secrets:read"),
+            "WEAK_TOKEN": token_of(cluster),
         }
 
 
-def _token(cluster: Cluster, *options: str) -> str:
+def token_of(cluster: Cluster, *options: str) -> str:
+    """Return a token of somebody, with these options of `gateway token`."""
     command = [sys.executable, "-m", "gateway", "token", "--sub", "me", *options]
     return subprocess.run(
         command, env=clean_environment(cluster.environ), capture_output=True, text=True, check=True

@@ -97,13 +97,16 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 def test_a_body_that_stops_does_not_keep_its_connection(tmp_path: Path) -> None:
     with Host(tmp_path, GATEWAY_BODY_SECONDS="1") as host:
-        head = f"POST /tools/mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n{CALL}\r\ncontent-length: 100\r\n\r\n"
+        origin = "http://localhost:3000"
+        lines = ("POST /tools/mcp HTTP/1.1", "host: 127.0.0.1", f"origin: {origin}", CALL, "content-length: 100")
+        head = "\r\n".join([*lines, "", ""])
         port = int(host.origin.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
             connection.sendall(head.encode() + b"{")
             response = HTTPResponse(connection)
             response.begin()
             assert (response.status, response.headers["connection"]) == (408, "close")
+            assert response.headers["access-control-allow-origin"] == origin
             assert "took too long" in msgspec.json.decode(response.read())["error"]["message"]
             assert connection.recv(1) == b""
         assert "ASGI callable" not in host._text_since_start()

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
 
 import gateway
@@ -81,8 +82,16 @@ async def test_tools_are_served_below_the_path_and_nothing_else_changes() -> Non
         assert msgspec.json.decode((await get(app, "/mine")).body) == "mine"
         assert (await get(app, "/docs")).status == 200
         assert "/tools/mcp" not in app.openapi()["paths"]
-        for path in ("/mcp", "/healthz", "/tools", "/tools/mcp/", "/tools/tools/mcp", "/tools/docs"):
+        for path in ("/mcp", "/healthz", "/tools", "/tools/tools/mcp", "/tools/docs"):
             assert (await post(app, ECHO, path)).status in (307, 404)
+
+
+async def test_the_endpoint_is_also_served_with_a_slash_and_other_paths_name_it() -> None:
+    async with started(mount(FastAPI())) as app:
+        assert (await post(app, ECHO, "/tools/mcp/")).text == "hello"
+        lost = await post(app, ECHO, "/tools/other")
+        assert lost.error == (404, -32600)
+        assert lost.message["error"]["message"].endswith(" POST /tools/mcp")
 
 
 async def test_tools_use_what_the_host_has_opened_and_its_state_stays() -> None:
@@ -154,8 +163,8 @@ async def test_metrics_are_below_the_path_if_they_are_on() -> None:
 @pytest.mark.parametrize(
     ("public_url", "paths"),
     [
-        ("https://example.com/tools", ["/tools/mcp"]),
-        ("https://example.com/api/tools/mcp", ["/tools/mcp", "/api/tools/mcp"]),
+        ("https://example.com/tools", ["/tools/mcp", "/tools/mcp/"]),
+        ("https://example.com/api/tools/mcp", ["/tools/mcp", "/api/tools/mcp", "/api/tools/mcp/"]),
     ],
 )
 async def test_metadata_is_at_the_root_of_the_host_and_challenges_name_it(public_url: str, paths: list[str]) -> None:
@@ -390,3 +399,47 @@ async def test_draining_ends_streams_refuses_new_calls_and_says_so_and_can_be_ca
 
 def test_draining_is_nothing_to_do_where_nothing_runs() -> None:
     gateway.draining()
+
+
+async def refuse() -> None:
+    raise HTTPException(418)
+
+
+async def test_middleware_of_the_host_guards_the_gateway_and_its_dependencies_do_not() -> None:
+    app = FastAPI(dependencies=[Depends(refuse)])
+    app.get("/mine")(lambda: "mine")
+    async with started(mount(app)):
+        assert (await get(app, "/mine")).status == 418
+        assert (await post(app, ECHO)).text == "hello"
+
+    guarded = mount(FastAPI())
+
+    @guarded.middleware("http")
+    async def without_a_key(_request: Request, _call_next: object) -> Response:
+        return Response(status_code=418)
+
+    async with started(guarded):
+        assert (await post(guarded, ECHO)).status == 418
+
+
+PAGE = "https://app.example.com"
+
+
+async def test_an_origin_must_be_allowed_by_the_gateway_beside_cors_middleware_of_the_host() -> None:
+    for allowed, status in (("", 403), (PAGE, 200)):
+        app = FastAPI()
+        app.add_middleware(CORSMiddleware, allow_origins=[PAGE], expose_headers=["Mcp-Session-Id"])
+        async with started(mount(app, allowed_origins=allowed)):
+            answer = await post(app, ECHO, origin=PAGE)
+        assert answer.status == status
+        assert answer.headers["access-control-allow-origin"] == PAGE
+        if status == 403:
+            assert answer.message["error"]["message"].endswith("GATEWAY_ALLOWED_ORIGINS")
+
+
+async def test_pages_need_no_middleware_of_the_host() -> None:
+    async with started(mount(FastAPI(), allowed_origins=PAGE)) as app:
+        asked = [HOST, (b"origin", PAGE.encode()), (b"access-control-request-method", b"POST")]
+        preflight = await Client(app).send([b""], asked, method="OPTIONS", path="/tools/mcp")
+        assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (204, PAGE)
+        assert "mcp-session-id" in (await post(app, ECHO, origin=PAGE)).headers["access-control-expose-headers"]

@@ -432,11 +432,11 @@ def test_a_server_drains_and_trusts_as_it_is_set() -> None:
     server: Any = make_server(app._services, app)
     assert (server._notice_seconds, server._drain_seconds) == (7, 8)
     assert "10.1.2.3" in server.config.app.trusted_hosts
-    headers, _ = server._rules.callbacks.write_refusal(Refusal(400, "no"))
+    headers, _ = server._rules.callbacks.write_refusal(Refusal(400, "no"), [])
     assert (b"x-gateway-replica", b"r7") in headers
     app = make_app(replica_header=False)
     silent: Any = make_server(app._services, app)
-    headers, _ = silent._rules.callbacks.write_refusal(Refusal(400, "no"))
+    headers, _ = silent._rules.callbacks.write_refusal(Refusal(400, "no"), [])
     assert b"x-gateway-replica" not in dict(headers)
     assert not hasattr(silent.config.app, "trusted_hosts")
 

@@ -134,7 +134,7 @@ NOT_OBJECTS: list[Any] = [None, True, 1, "x", []]
 
 
 @pytest.mark.parametrize("name", ["elicitation", "sampling", "roots", "extensions", "experimental"])
-@pytest.mark.parametrize("value", NOT_OBJECTS)
+@pytest.mark.parametrize("value", NOT_OBJECTS[1:])
 def test_a_known_capability_is_an_object(name: str, value: Any) -> None:
     with pytest.raises(InvalidParams) as caught:
         check_capabilities({name: value}, "caps")
@@ -145,10 +145,10 @@ def test_a_known_capability_is_an_object(name: str, value: Any) -> None:
     ("capabilities", "field"),
     [
         ({"elicitation": {"form": True}}, "caps.elicitation.form"),
-        ({"elicitation": {"form": {}, "url": None}}, "caps.elicitation.url"),
+        ({"elicitation": {"form": {}, "url": "x"}}, "caps.elicitation.url"),
         ({"sampling": {"tools": []}}, "caps.sampling.tools"),
         ({"sampling": {"context": "all"}}, "caps.sampling.context"),
-        ({"extensions": {"com.example/x": None}}, "caps.extensions.com.example/x"),
+        ({"extensions": {"com.example/x": False}}, "caps.extensions.com.example/x"),
         ({"experimental": {"x": 1}}, "caps.experimental.x"),
     ],
 )
@@ -165,7 +165,7 @@ def test_capabilities_are_an_object(value: Any) -> None:
 
 
 def test_unknown_members_may_be_anything() -> None:
-    declared = {"tomorrow": None, "roots": {"listChanged": "?"}, "elicitation": {"more": 1}}
+    declared = {"tomorrow": False, "roots": {"listChanged": "?"}, "elicitation": {"more": 1}}
     assert check_capabilities(declared, "caps") == declared
 
 
@@ -186,3 +186,21 @@ def test_an_author_names_a_capability_with_dots(name: str, path: CapabilityPath)
 def test_a_name_with_an_empty_part_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="does not name"):
         capability_path(name)
+
+
+@pytest.mark.parametrize(
+    ("declared", "meant"),
+    [
+        ({"elicitation": None, "roots": None, "tomorrow": None}, {}),
+        ({"elicitation": {"form": None, "url": None}}, {"elicitation": {}}),
+        (
+            {"elicitation": {"form": None, "url": {}}, "sampling": {"tools": None}},
+            {"elicitation": {"url": {}}, "sampling": {}},
+        ),
+        ({"extensions": {"com.example/x": None, "com.example/y": {}}}, {"extensions": {"com.example/y": {}}}),
+    ],
+)
+def test_a_capability_that_is_null_is_not_declared(declared: dict[str, Any], meant: dict[str, Any]) -> None:
+    checked = check_capabilities(declared, "caps")
+    assert flags_of(checked) == flags_of(meant)
+    assert {path for path in ALL if supports(checked, path)} == {path for path in ALL if supports(meant, path)}

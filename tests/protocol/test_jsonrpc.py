@@ -66,6 +66,14 @@ def test_a_posted_response_is_recognised() -> None:
     assert parse_message({"jsonrpc": "2.0", "id": None, "error": error}) == Response(None, None, error)
 
 
+def test_parameters_that_are_null_are_absent() -> None:
+    message = {"jsonrpc": "2.0", "method": "m", "params": None}
+    assert parse_message({**message, "id": 1}) == Request(1, "m", {})
+    assert parse_message(message) == Notification("m", {})
+    with pytest.raises(InvalidRequest, match='"id"'):
+        parse_message({**message, "id": None})
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -75,7 +83,7 @@ def test_a_posted_response_is_recognised() -> None:
         ({"method": None}, "method"),
         ({"method": 1}, "method"),
         ({"method": ["m"]}, "method"),
-        ({"params": None}, "params"),
+        ({"params": False}, "params"),
         ({"params": []}, "params"),
         ({"params": "x"}, "params"),
         ({"result": {}}, "method"),

@@ -183,7 +183,8 @@ def test_the_host_that_a_client_names_is_the_one_that_the_gateway_checks(both: F
     body, headers = msgspec.json.encode(message), headers_of(message)
     assert post_bytes(both, body, {**headers, "host": both.netloc}).status == 200
     wrong = post_bytes(both, body, {**headers, "host": "elsewhere.example.com"})
-    assert (wrong.status, wrong.message["error"]["message"]) == (403, "This server does not answer for that host")
+    assert wrong.status == 403
+    assert "does not answer for that host" in wrong.message["error"]["message"]
 
 
 async def test_tls_and_http2_in_front_carry_streams_and_questions(

@@ -778,7 +778,7 @@ HOSTS = (
         "::1]",
         "localhost/x",
     ),
-    *("localhost,evil.test", "evil.test localhost", "0.0.0.0", "0177.0.0.1", "2130706433", "127.1", "localhost.", ""),
+    *("localhost,evil.test", "evil.test localhost", "0.0.0.0", "0177.0.0.1", "2130706433", "127.1", "localhost..", ""),
     *("[::1%25evil.test]", "[::ffff:10.0.0.1]", "169.254.169.254", "loc\xe4lhost"),
 )
 

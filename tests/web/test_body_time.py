@@ -31,13 +31,18 @@ class Server:
         self.sent.append(event)
 
 
+def readable() -> list[tuple[bytes, bytes]]:
+    return [(b"access-control-allow-origin", b"https://app.example.com")]
+
+
 async def test_a_late_body_is_a_client_that_has_gone_and_is_told_why() -> None:
     server = Server(part(b"{"))
     request = TimedBody(server.receive, server.send, 0.05)
     assert await request.receive() == part(b"{")
     assert await request.receive() == {"type": "http.disconnect"}
-    await request.refuse_late()
+    await request.refuse_late(readable)
     assert (server.sent[0]["status"], len(server.sent)) == (408, 2)
+    assert readable()[0] in server.sent[0]["headers"]
 
 
 async def test_the_parts_of_a_body_share_one_limit() -> None:
@@ -61,7 +66,7 @@ async def test_after_a_whole_body_nothing_is_limited() -> None:
     _, pending = await asyncio.wait({gone}, timeout=0.3)
     assert pending == {gone}, "it waits for the client to go, as long as the answer takes"
     gone.cancel()
-    await request.refuse_late()
+    await request.refuse_late(readable)
     assert server.sent == []
 
 
@@ -70,5 +75,5 @@ async def test_a_late_body_that_was_answered_is_not_answered_twice() -> None:
     request = TimedBody(server.receive, server.send, 0.01)
     await request.receive()
     await request.send({"type": "http.response.start", "status": 413, "headers": []})
-    await request.refuse_late()
+    await request.refuse_late(readable)
     assert len(server.sent) == 1

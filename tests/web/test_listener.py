@@ -18,6 +18,15 @@ def test_connections_wait_until_somebody_accepts_them() -> None:
             assert accepted.recv(1) == b"x"
 
 
+@pytest.mark.parametrize(("host", "reached"), [("::", True), ("0::0", True), ("::1", False)])
+def test_only_the_address_of_all_addresses_takes_ipv4_too(host: str, reached: bool) -> None:
+    with listen(host, 0) as listener:
+        port = listener.getsockname()[1]
+        socket.create_connection(("::1", port), timeout=20).close()
+        with socket.socket() as client:
+            assert (client.connect_ex(("127.0.0.1", port)) == 0) == reached
+
+
 def test_a_port_in_use_is_reported_in_one_line_with_the_way_out() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

@@ -14,7 +14,7 @@ from gateway.web.origins import MAX_KNOWN_HOSTS, OriginPolicy
 from tests.asgi import Client, make_app
 from tests.integration.raw import headers_of, request
 
-ALLOWED = ("mcp.example.com", "EU.example.com:8443", "[2001:db8::1]")
+ALLOWED = ("mcp.example.com", "dotted.example.com.", "EU.example.com:8443", "[2001:db8::1]")
 PAGES = (
     "https://app.example.com",
     "http://Dev.example.com:3000",
@@ -47,7 +47,18 @@ def is_refused(policy: OriginPolicy, host: str | None, origin: str | None = None
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "localhost:8080", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:8080"]
+    "host",
+    [
+        "localhost",
+        "localhost:8080",
+        "LOCALHOST:1",
+        "localhost.",
+        "Localhost.:80",
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "[::1]",
+        "[::1]:8080",
+    ],
 )
 def test_on_a_loopback_address_its_names_are_ours_with_any_port(host: str) -> None:
     assert check(LOCAL, host) == []
@@ -59,8 +70,10 @@ TRICKS = [
     " ",
     "evil.example",
     "evil.example:8080",
-    "localhost.",
-    "localhost.:8080",
+    "localhost..",
+    "localhost..:8080",
+    ".",
+    ".:80",
     "localhost.evil.example",
     "evil.example:localhost",
     "localhost:8080:evil.example",
@@ -75,6 +88,10 @@ TRICKS = [
     "http://localhost",
     "127.0.0.1.nip.example",
     "127.0.0.1.",
+    "127.0.0.1.:80",
+    "[::1].",
+    "[::1].:80",
+    "[::1.]",
     "127.1",
     "0.0.0.0",
     "0.0.0.0:8080",
@@ -103,7 +120,16 @@ def test_on_a_loopback_address_nothing_else_is_ours(host: str | None) -> None:
         ("MCP.Example.COM", True),
         ("mcp.example.com:443", True),
         ("mcp.example.com:8443", True),
-        ("mcp.example.com.", False),
+        ("mcp.example.com.", True),
+        ("MCP.example.com.:443", True),
+        ("mcp.example.com..", False),
+        ("mcp.example.com.:", False),
+        ("mcp.example.com.evil.example.", False),
+        ("[2001:db8::1].", False),
+        ("dotted.example.com", True),
+        ("dotted.example.com.:80", True),
+        ("eu.example.com.:8443", True),
+        ("eu.example.com.:443", False),
         ("mcp.example.com:", False),
         ("mcp.example.com:https", False),
         ("xmcp.example.com", False),
@@ -140,13 +166,20 @@ def test_without_a_list_any_host_is_served(host: str | None) -> None:
     assert check(OPEN, host) == []
 
 
+ALLOWED_NAMES = (
+    *("mcp.example.com", "mcp.example.com.", "dotted.example.com", "dotted.example.com."),
+    "[2001:db8::1]",
+)
+
+
 @given(st.text(st.characters(codec="latin-1")))
 @example("mcp.example.com:443")
+@example("mcp.example.com.:443")
 @example("mcp.example.com\x00")
 def test_nothing_but_an_allowed_host_passes(host: str) -> None:
     seen = host.strip(" \t").lower()
-    allowed = seen in {"mcp.example.com", "eu.example.com:8443", "[2001:db8::1]"}
-    for name in ("mcp.example.com:", "[2001:db8::1]:"):
+    allowed = seen in {*ALLOWED_NAMES, "eu.example.com:8443", "eu.example.com.:8443"}
+    for name in (f"{name}:" for name in ALLOWED_NAMES):
         port = seen.removeprefix(name)
         allowed = allowed or (port != seen and port.isdecimal() and len(port) <= 5)
     assert is_refused(NAMED, host) != allowed
@@ -197,7 +230,8 @@ def test_on_a_loopback_address_pages_of_this_machine_may_call(origin: str) -> No
     cors = dict(check(LOCAL, "localhost", origin))
     assert cors[b"access-control-allow-origin"] == origin.encode()
     assert cors[b"vary"] == b"origin"
-    assert b"x-gateway-replica" in cors[b"access-control-expose-headers"]
+    exposed = cors[b"access-control-expose-headers"].decode().split(", ")
+    assert {"mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after"} <= set(exposed)
 
 
 @pytest.mark.parametrize(
@@ -310,13 +344,14 @@ def preflight(policy: OriginPolicy, wanted: str | None) -> dict[bytes, bytes]:
 def test_a_preflight_allows_the_headers_it_asks_for_parameters_of_tools_included() -> None:
     answer = preflight(NAMED, "content-type,mcp-param-region")
     assert answer[b"access-control-allow-headers"] == b"content-type,mcp-param-region"
-    assert answer[b"access-control-allow-methods"] == b"POST"
+    assert answer[b"access-control-allow-methods"] == b"GET, POST, DELETE"
     assert int(answer[b"access-control-max-age"]) > 0
 
 
 def test_a_preflight_that_asks_for_no_headers_gets_those_of_the_protocol() -> None:
     allowed = preflight(NAMED, None)[b"access-control-allow-headers"].decode().split(", ")
     assert {"authorization", "content-type", "mcp-protocol-version", "mcp-method", "mcp-name"} <= set(allowed)
+    assert {"mcp-session-id", "last-event-id"} <= set(allowed)
 
 
 PAGE = {"origin": "http://localhost:6274"}
@@ -337,7 +372,7 @@ async def test_the_endpoint_answers_a_preflight_without_a_token() -> None:
     assert "content-length" not in answer.headers
     assert answer.headers["access-control-allow-origin"] == PAGE["origin"]
     assert answer.headers["access-control-allow-headers"] == "authorization, mcp-name"
-    assert answer.headers["access-control-allow-methods"] == "POST"
+    assert answer.headers["access-control-allow-methods"] == "GET, POST, DELETE"
     assert answer.headers["vary"] == "origin"
 
 
@@ -367,6 +402,8 @@ async def test_a_caller_that_is_not_allowed_is_refused_before_the_body_is_read(m
     answer = await client.send([b"{}"], raw("tools/list", **more))
     assert answer.status == 403
     assert answer.message["error"]["code"] == -32600
+    named = "GATEWAY_ALLOWED_HOSTS" if "host" in more else "GATEWAY_ALLOWED_ORIGINS"
+    assert answer.message["error"]["message"].endswith(named)
     assert answer.message["id"] is None
     assert client.asked_for == 0
     assert "access-control-allow-origin" not in answer.headers

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.web.endpoint import ARRIVAL
 from loadtest.cluster import wait_until
-from tests.asgi import HOST, Client, RawHeaders, make_app
+from tests.asgi import HOST, Client, RawHeaders, make_app, raw_headers
 from tests.identity import ISSUER
 from tests.integration.raw import Answer, tool_call
 
@@ -23,7 +24,7 @@ PUBLIC: dict[str, Any] = {
     "allowed_origins": "https://app.example.com",
 }
 ROOT = "/.well-known/oauth-protected-resource"
-PATHS = [ROOT, f"{ROOT}/mcp", f"{ROOT}/tools/mcp"]
+PATHS = [ROOT, f"{ROOT}/mcp", f"{ROOT}/tools/mcp", f"{ROOT}/", f"{ROOT}/mcp/", f"{ROOT}/tools/mcp/"]
 DOCUMENT = {
     "resource": "https://mcp.example.com/tools/mcp",
     "authorization_servers": [ISSUER],
@@ -93,14 +94,56 @@ async def test_health_checks_are_answered_for_any_host_and_origin(path: str, hea
     assert (await get(path, headers)).status == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/nothing", "/mcp/", "/docs", "/openapi.json", "/.well-known/other", ROOT + "/x"]
-)
-async def test_an_unknown_path_is_404_in_json(path: str) -> None:
+UNKNOWN = ["/", "/nothing", "/mcp//", "/MCP", "/mcp/x", "/docs", "/openapi.json", "/.well-known/other", ROOT + "/x"]
+
+
+@pytest.mark.parametrize("path", UNKNOWN)
+async def test_an_unknown_path_is_404_and_names_the_endpoint(path: str) -> None:
     answer = await get(path)
     assert answer.status == 404
     assert answer.headers["content-type"] == "application/json"
-    msgspec.json.decode(answer.body)
+    assert "https://mcp.example.com/tools/mcp" in msgspec.json.decode(answer.body)["detail"]
+    unnamed = await get(path, public_url=None)
+    assert msgspec.json.decode(unnamed.body)["detail"].endswith(" POST /mcp")
+
+
+@pytest.mark.parametrize(("path", "status"), [*((path, 404) for path in UNKNOWN), (ROOT, 405)])
+async def test_a_post_beside_the_endpoint_is_a_json_rpc_error_that_names_it(path: str, status: int) -> None:
+    answer = await Client(app_with(**PUBLIC)).send([b"{}"], (HOST, OURS), path=path)
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
+    message = msgspec.json.decode(answer.body)
+    assert (message["jsonrpc"], message["id"], message["error"]["code"]) == ("2.0", None, -32600)
+    assert "https://mcp.example.com/tools/mcp" in message["error"]["message"]
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+async def test_the_endpoint_with_a_slash_is_the_same_endpoint() -> None:
+    client = Client(app_with(**PUBLIC))
+    body = [msgspec.json.encode(tool_call("echo", {"text": "hello"}))]
+    refused = await client.send(body, raw_headers(tool_call("echo", {"text": "hello"})), path="/mcp/")
+    assert (refused.status, "www-authenticate" in refused.headers) == (401, True)
+    answer = await Client(app_with()).send(body, raw_headers(tool_call("echo", {"text": "hello"})), path="/mcp/")
+    assert (answer.status, answer.text) == (200, "hello")
+    assert (await get("/mcp/")).status == 405
+    preflight = await get("/mcp/", (HOST, OURS), "OPTIONS")
+    assert (preflight.status, preflight.headers["access-control-allow-methods"]) == (204, "GET, POST, DELETE")
+
+
+async def test_a_request_with_a_slash_has_a_place_among_the_others() -> None:
+    app = make_app()
+    scope: dict[str, Any] = {"path": "/mcp/", "method": "POST", "headers": []}
+    app.arrived(scope)
+    assert scope[ARRIVAL].visit is not None
+    scope[ARRIVAL].step_aside()
+    scope[ARRIVAL].visit.leave()
+
+
+async def test_an_allowed_page_reads_that_only_this_machine_is_served() -> None:
+    client = Client(app_with(auth="none", allowed_origins="https://app.example.com"), server=("192.0.2.1", 8080))
+    answer = await client.send([b""], (HOST, OURS), method="GET", path="/x")
+    assert (answer.status, answer.headers.get("access-control-allow-origin")) == (403, OURS[1].decode())
 
 
 async def test_two_hosts_are_a_bad_request() -> None:
@@ -115,7 +158,7 @@ async def test_web_pages_of_allowed_origins_may_read_the_metadata() -> None:
     asked = (b"access-control-request-headers", b"mcp-protocol-version")
     preflight = await get(ROOT, (HOST, OURS, asked), "OPTIONS")
     assert preflight.status == 204
-    assert preflight.headers["access-control-allow-methods"] == "GET"
+    assert "GET" in preflight.headers["access-control-allow-methods"]
     assert preflight.headers["access-control-allow-headers"] == "mcp-protocol-version"
     assert preflight.headers["access-control-allow-origin"] == "https://app.example.com"
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.calls import runner as calls
 from gateway.engine import driver
 from gateway.process import replica, services
 from gateway.process.app import GatewayApp
-from tests.asgi import Client, make_app
+from tests.asgi import HOST, Client, make_app
 from tests.clocks import Clock
 from tests.integration.raw import META_CAPABILITIES, Answer, accept, request, tool_call
 
@@ -190,3 +191,19 @@ async def test_lists_are_the_same_each_time_and_say_how_long_to_keep_them(app: G
     assert first["ttlMs"] > 0
     assert first["cacheScope"] == "public"
     assert "echo" in [tool["name"] for tool in first["tools"]]
+
+
+@pytest.mark.parametrize("request_id", ["seven", 7, None])
+@pytest.mark.parametrize(("session", "refusal"), [("gone", (404, -32001)), (None, (400, -32600))])
+async def test_a_message_without_a_known_session_is_refused_with_its_own_id(
+    app: GatewayApp, request_id: str | int | None, session: str | None, refusal: tuple[int, int]
+) -> None:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    if request_id is not None:
+        message = {**message, "method": "tools/list", "id": request_id}
+    headers = [HOST, (b"content-type", b"application/json")]
+    if session is not None:
+        headers.append((b"mcp-session-id", session.encode()))
+    answer = await Client(app).send([msgspec.json.encode(message)], headers)
+    assert (answer.error, answer.message["id"]) == (refusal, request_id)
+    assert "initialize" in answer.message["error"]["message"]

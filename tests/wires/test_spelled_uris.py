@@ -28,6 +28,12 @@ async def secret(path: str) -> str:
     return f"TOP SECRET {path}"
 
 
+@resource("docs://found/caf%c3%a9{?q,limit}", scopes=["admin"])
+async def found(q: str = "all", limit: int = 10) -> str:
+    """What a query finds, only for some."""
+    return f"TOP SECRET {limit} {q}"
+
+
 @resource("docs://{+path}")
 async def page(path: str) -> str:
     """For everybody. It would be for everything, if the others were not before it."""
@@ -69,6 +75,8 @@ async def read(app: GatewayApp, uri: str, scopes: str = "") -> Any:
             "docs://handbook/salaries#",
             "docs://handbook/salaries?",
         ),
+        *("docs://found/caf%C3%A9", "docs://found/café?q=a", "docs://found/caf%c3%A9?limit=3&q=b%2fc"),
+        *("DOCS://found/x/../caf%C3%a9?%71=a", "docs://found/caf%c3%a9?", "docs://found/café?q="),
         *("docs://secret/a", "docs://secre%74/a", "docs://secret/./a", "docs://secret/x/%2E%2e/a"),
     ],
 )
@@ -79,6 +87,15 @@ async def test_no_spelling_gets_around_the_scopes_of_an_entry(app: GatewayApp, u
     (contents,) = granted.result["contents"]
     assert contents["text"].startswith("TOP SECRET")
     assert contents["uri"] == uri, "the client gets the URI that it sent"
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [("", "10 all"), ("?q=a%20b", "10 a b"), ("?limit=3&q=b%2Fc", "3 b/c"), ("?q=", "10 ")],
+)
+async def test_what_a_query_leaves_out_has_its_default(app: GatewayApp, query: str, text: str) -> None:
+    granted = await read(app, f"docs://found/caf%C3%A9{query}", "admin")
+    assert granted.result["contents"][0]["text"] == f"TOP SECRET {text}"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswe
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused
 from gateway.json_schema.validation import SchemaValidator
+from gateway.protocol.fields import without_nulls
 from gateway.protocol.web_urls import web_url_problem
 
 T = TypeVar("T", default=Any)
@@ -194,18 +195,26 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
         return ELICIT, params, _FORM
 
     def _value(self, result: Mapping[str, Any]) -> Any:
-        content = result.get("content", {})
+        content = result.get("content")
+        if content is None:
+            content = {}
         if not isinstance(content, dict):
             raise InvalidAnswer
         schema: Any = self.schema
-        if isinstance(schema, type):
-            return form_of_class(schema).read(content)
-        if not isinstance(schema, Mapping):
-            return form_of(schema).read(content)
-        validator = _schema_validator(_canonical(schema))
-        problem = validator.problem(content)
-        if problem is not None:
-            raise misfit_of_schema(problem, validator.problem(content, quotes=False))
+        try:
+            if isinstance(schema, type):
+                return form_of_class(schema).read(content)
+            if not isinstance(schema, Mapping):
+                return form_of(schema).read(content)
+            validator = _schema_validator(_canonical(schema))
+            problem = validator.problem(content)
+            if problem is not None:
+                raise misfit_of_schema(problem, validator.problem(content, quotes=False))
+        except InvalidAnswer:
+            given = without_nulls(content)
+            if given is content:
+                raise
+            return self._value({"content": given})
         return copy_json(dict(content))
 
 

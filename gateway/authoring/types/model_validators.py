@@ -98,6 +98,18 @@ def is_small(value: Any) -> bool:
     return True
 
 
+def has_null(value: Any, max_parts: int) -> bool:
+    """Return whether null is among the parts of a value, and these are not too many."""
+    parts = 0
+    found = False
+    for level in _levels(value):
+        parts += len(level)
+        if parts > max_parts:
+            return False
+        found = found or None in level
+    return found
+
+
 def _steps_exceeded(value: Any, choices: int) -> bool:
     steps = parts = 0
     weight = 1

@@ -95,9 +95,9 @@ def read_last_seq_nr(params: Mapping[str, Any]) -> int | None:
 
     Anything but a positive integer is `InvalidParams`.
     """
-    if "lastSeqNr" not in params:
+    number = params.get("lastSeqNr")
+    if number is None:
         return None
-    number = params["lastSeqNr"]
     if type(number) is not int or number < 1:
         raise InvalidParams("params.lastSeqNr must be a positive integer")
     return min(number, _MAX_SEQ_NR)

@@ -150,12 +150,12 @@ def _check_client_info(meta: Mapping[str, Any]) -> None:
     if type(info) is dict:
         if type(info.get("name")) is not str or type(info.get("version")) is not str:
             raise _wrong_meta(meta, META_CLIENT_INFO, 'an object with strings "name" and "version"')
-    elif META_CLIENT_INFO in meta:
+    elif info is not None:
         raise _wrong_meta(meta, META_CLIENT_INFO, "an object")
 
 
 def _read_log_level(meta: Mapping[str, Any]) -> str | None:
-    if META_LOG_LEVEL not in meta:
+    if META_LOG_LEVEL not in meta or meta[META_LOG_LEVEL] is None:
         return None
     level = meta[META_LOG_LEVEL]
     if type(level) is not str or level not in _LOG_LEVEL_SET:

@@ -8,9 +8,14 @@ const { chromium } = createRequire(resolve(process.env.PEERS, "package.json"))("
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const MS = 20_000;
 
+/** Start the browser. */
+export function launch(...args) {
+  return chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: [...QUIET, ...args] });
+}
+
 /** Run `use` with a page of the playground. Anything that the page loads from elsewhere, and any error, is a failure. */
 export async function withPage(url, use, { width = 1280, height = 900, colorScheme = "light", reducedMotion = "no-preference", token, allowed = [], args = [] } = {}) {
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: [...QUIET, ...args] });
+  const browser = await launch(...args);
   try {
     const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion, permissions: ["clipboard-read", "clipboard-write"] });
     const page = await context.newPage();

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mcp_types.methods import validate_client_request
 from pydantic import ValidationError
 
+from gateway.engine.capabilities import supports
 from gateway.errors import HeaderMismatch, InvalidParams, RpcError, UnsupportedVersion
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Request
@@ -119,12 +120,21 @@ def test_incomplete_metadata_is_invalid_params(meta: Any) -> None:
 
 WRONG_TYPES: list[tuple[str, list[Any]]] = [
     (VERSION, [None, 1, True, [], {}]),
-    (CAPABILITIES, [None, 1, True, [], "x", {"elicitation": None}, {"sampling": {"tools": 1}}, {"extensions": []}]),
-    (CLIENT_INFO, [None, 1, "x", [], {}, {"name": "n"}, {"version": "1"}, {"name": 1, "version": "1"},
+    (CAPABILITIES, [None, 1, True, [], "x", {"elicitation": 1}, {"sampling": {"tools": 1}}, {"extensions": []}]),
+    (CLIENT_INFO, [False, 1, "x", [], {}, {"name": "n"}, {"version": "1"}, {"name": 1, "version": "1"},
                    {"name": "n", "version": 1}]),
-    (LOG_LEVEL, [None, 1, True, "", "INFO", "warn", [], {}]),
-    ("progressToken", [None, True, 1.5, 1.0, [], {}]),
+    (LOG_LEVEL, [1, True, "", "INFO", "warn", [], {}]),
+    ("progressToken", [True, 1.5, 1.0, [], {}]),
 ]  # fmt: skip
+
+
+def test_an_optional_metadata_field_that_is_null_is_absent() -> None:
+    draft = Draft()
+    draft.meta |= {CLIENT_INFO: None, LOG_LEVEL: None, "progressToken": None}
+    draft.meta[CAPABILITIES] = {"roots": None, "sampling": {}}
+    read = draft.read()
+    assert (read.log_level, read.progress_token) == (None, None)
+    assert [supports(read.capabilities, (name,)) for name in ("roots", "sampling")] == [False, True]
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG_TYPES for value in values])
@@ -335,13 +345,18 @@ def test_listening_needs_a_filter(params: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["toolsListChanged", "promptsListChanged", "resourcesListChanged"])
-@pytest.mark.parametrize("value", [None, 0, 1, "true", [], {}])
+@pytest.mark.parametrize("value", [0, 1, "true", [], {}])
 def test_a_flag_of_the_filter_that_is_not_a_boolean_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidParams, match=rf"params\.notifications\.{name} must be a boolean"):
         read_listen({"notifications": {name: value}})
 
 
-@pytest.mark.parametrize("value", [None, "test://a", 1, True, {}])
+def test_a_filter_that_is_null_is_absent() -> None:
+    names = ("toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions", "taskIds")
+    assert read_listen({"notifications": dict.fromkeys(names)}) == ListenFilter(False, False, False, (), ())
+
+
+@pytest.mark.parametrize("value", ["test://a", 1, True, {}])
 def test_uris_that_are_not_an_array_are_named(value: Any) -> None:
     with pytest.raises(InvalidParams, match=r"resourceSubscriptions must be an array of strings"):
         read_listen({"notifications": {"resourceSubscriptions": value}})

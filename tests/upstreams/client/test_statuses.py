@@ -37,3 +37,26 @@ def test_a_401_names_the_ways_out_for_users_who_must_log_in() -> None:
 )
 def test_an_error_counts_where_servers_send_one(status: int, may: bool) -> None:
     assert may_have_error(status) is may
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("http://127.0.0.1:1/mcp/", " to http://127.0.0.1:1/mcp/;"),
+        ("/mcp/", " to /mcp/;"),
+        ("https://h/mcp?token=secret#secret", " to https://h/mcp;"),
+        ("https://user:secret@h/mcp", ""),
+        ("//secret@h/mcp", ""),
+        ("https://h/a\x1b[0m", ""),
+        ("https://h/a b", ""),
+        ("https://h/\xe4", ""),
+        (f"https://h/{'x' * 200}", ""),
+        ("?secret", ""),
+        ("", ""),
+    ],
+)
+def test_a_redirect_names_its_address_without_what_could_be_secret(location: str, shown: str) -> None:
+    detail = meaning_of(307, acts=False, location=location).detail
+    assert detail.startswith(f"HTTP 307{shown}")
+    assert (detail == "HTTP 307") == (shown == "")
+    assert "secret" not in detail
