@@ -28,7 +28,7 @@ MAX_PROBLEMS = 10
 MAX_READ_PROBLEMS = 1000
 """With more problems than this, an error only counts them: listing each one would take longer than most calls."""
 
-MAX_PARTS_WITH_NULL = 1000
+MAX_PARTS_WITH_NULL = 500
 """Null is left out inside of objects only where arguments have no more parts: looking for it takes long, compared with
 the check."""
 
