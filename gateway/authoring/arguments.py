@@ -164,17 +164,14 @@ class SchemaArguments(Arguments):
         self._taken = None if takes_all else named
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function. An optional one that is null, and may not be, is left out.
+        """Return keyword arguments for the function.
 
         Raises:
             InvalidArguments: the arguments do not match the schema.
         """
         problem = self._validator.problem(arguments)
         if problem is not None:
-            given = _given(self.schema, arguments)
-            if given is None:
-                raise InvalidArguments(problem)
-            return self.read(given)
+            raise InvalidArguments(problem)
         if self._taken is None:
             return {name: value for name, value in arguments.items() if name != self.context_name}
         return {name: value for name, value in arguments.items() if name in self._taken}
