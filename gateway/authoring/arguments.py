@@ -28,7 +28,7 @@ MAX_PROBLEMS = 10
 MAX_READ_PROBLEMS = 1000
 """With more problems than this, an error only counts them: listing each one would take longer than most calls."""
 
-MAX_PARTS_WITH_NULL = 1000
+MAX_PARTS_WITH_NULL = 500
 """Null is left out inside of objects only where arguments have no more parts: looking for it takes long, compared with
 the check."""
 
@@ -164,17 +164,14 @@ class SchemaArguments(Arguments):
         self._taken = None if takes_all else named
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function. An optional one that is null, and may not be, is left out.
+        """Return keyword arguments for the function.
 
         Raises:
             InvalidArguments: the arguments do not match the schema.
         """
         problem = self._validator.problem(arguments)
         if problem is not None:
-            given = _given(self.schema, arguments)
-            if given is None:
-                raise InvalidArguments(problem)
-            return self.read(given)
+            raise InvalidArguments(problem)
         if self._taken is None:
             return {name: value for name, value in arguments.items() if name != self.context_name}
         return {name: value for name, value in arguments.items() if name in self._taken}

@@ -358,18 +358,6 @@ def test_an_authors_validator_may_give_null_a_meaning() -> None:
     assert Arguments(function).read({"limit": None}) == {"limit": 0}
 
 
-def test_null_for_an_optional_property_of_an_authors_schema_is_left_out() -> None:
-    properties = {"q": {"type": "string"}, "limit": {"type": "integer"}, "note": {"type": ["string", "null"]}}
-    schema = {"type": "object", "properties": properties, "required": ["q"]}
-
-    def function(q: str, limit: int = 5, note: str | None = "none") -> None: ...
-
-    sent = {"q": "tea", "limit": None, "note": None}
-    assert SchemaArguments(function, schema).read(sent) == {"q": "tea", "note": None}
-    with pytest.raises(InvalidArguments):
-        SchemaArguments(function, schema).read({"q": None})
-
-
 def test_in_large_arguments_only_outer_nulls_are_left_out() -> None:
     def function(rows: list[int], where: Filter, limit: int = 5) -> None: ...
 

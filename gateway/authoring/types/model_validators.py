@@ -100,13 +100,19 @@ def is_small(value: Any) -> bool:
 
 def has_null(value: Any, max_parts: int) -> bool:
     """Return whether null is among the parts of a value, and these are not too many."""
-    parts = 0
     found = False
-    for level in _levels(value):
-        parts += len(level)
-        if parts > max_parts:
+    parts = 0
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        parts += 1
+        if isinstance(part, dict):
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+        found = found or part is None
+        if parts + len(waiting) > max_parts:
             return False
-        found = found or None in level
     return found
 
 
