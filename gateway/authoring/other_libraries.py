@@ -12,7 +12,9 @@ from pydantic import BaseModel
 
 from gateway.errors import AuthoringError
 
-_LIBRARIES: Final = frozenset({"docket", "fastmcp", "fastmcp_tasks", "mcp", "mcp_types", "prefab_ui", "uncalled_for"})
+_LIBRARIES: Final = frozenset(
+    {"docket", "fastmcp", "fastmcp_tasks", "mcp", "mcp_types", "prefab_ui", "starlette", "uncalled_for"}
+)
 
 _CALL: Final = "call the function in your own, or share what it returns by @lifespan"
 _CALLER: Final = "read the caller from ctx.principal"
@@ -34,6 +36,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("BlobResourceContents", "TextResourceContents"), _CONTENTS),
     **dict.fromkeys(("CallToolResult", "ToolResult"), "use `from gateway import ToolResult`"),
     "InputRequiredResult": "use `from gateway import InputRequired`",
+    **dict.fromkeys(("Headers", "HTTPConnection", "Request"), "read the headers from ctx.headers"),
     "Progress": "report it with ctx.progress",
 }
 """What to use instead, by the name of the class."""

@@ -106,6 +106,7 @@ ROWS: Mapping[str, str] = {
     "`Context ¦ None`, `Annotated[Context, …]`": r"Context \| None|Context = None|Annotated\[Context",
     "their `Context`": r"^(FastMCP)?Context$",
     "`UserSession`, `SessionId`": r"UserSession|SessionId",
+    "the HTTP request: `Request`, `Headers` of Starlette and FastAPI": r"^(Request|Headers)$",
     "their results: `CallToolResult`, `InputRequiredResult`, …": r"ToolResult|InputRequiredResult",
     "their blocks: `Image`, `Audio`, `File`, `TextContent`, …": r"Audio|Content(Block)?\b|Embedded|File|Image|Link",
     "their messages: `Message`, `UserMessage`, `PromptResult`, …": r"Message|PromptResult",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from fastapi import Request
 from pydantic import BaseModel
 
 from gateway import Context, Elicit, InputRequired, PlainContext, content, lifespan, tool
@@ -252,3 +253,12 @@ async def test_the_log_names_the_answer_that_no_question_used(caplog: pytest.Log
 @pytest.mark.parametrize("name", ["return_style", "continues"])
 async def test_answers_that_were_used_or_left_behind_are_not_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert await warnings_after_two_legs(name, caplog) == []
+
+
+def test_a_request_of_a_web_framework_leads_to_the_headers() -> None:
+    with pytest.raises(AuthoringError, match=r"takes the Request of starlette; read the headers from ctx\.headers$"):
+
+        @tool
+        async def reads(request: Request) -> str:
+            """Read the request."""
+            return str(request.headers)
