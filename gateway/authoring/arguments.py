@@ -73,7 +73,8 @@ class Arguments:
             if parameter.kind not in _NAMED:
                 raise AuthoringError(
                     f"{name}: the parameter {parameter.name!r} must be named, not positional-only, *args or **kwargs; "
-                    "a wrapper needs functools.wraps, and a tool with input_schema=… can take **arguments"
+                    f"for several values, take `{parameter.name}: list[…]`; a wrapper needs functools.wraps, and a "
+                    "tool with input_schema=… can take **arguments"
                 )
             # Fields get generated names, because an argument may have the name of a BaseModel attribute.
             field = f"argument_{len(fields)}"
@@ -224,7 +225,7 @@ def _check_context(function: Callable[..., Any], name: str, annotation: Any) -> 
     if annotation is Context and not inspect.iscoroutinefunction(function):
         raise AuthoringError(
             f"{_name_of(function)}: a function without `async` gets no Context; use `async def`, or annotate "
-            f"`{name}: PlainContext`"
+            f"`{name}: PlainContext`, which cannot ask; in `async def`, write `await` before its questions and steps"
         )
 
 

@@ -15,6 +15,15 @@ _WRONG_CALL: Final = re.compile(r"(?:Plain)?Context\.(\w+)\(\) (.+)")
 _RESULTS_ELSEWHERE: Final = frozenset({"action", "data", "content", "result"})
 """The attributes of an answer in other libraries."""
 
+_EXAMPLES: Final = {
+    "elicit": "ctx.elicit('name', 'What is your name?', str)",
+    "elicit_url": "ctx.elicit_url('login', 'Please sign in', 'https://login.example.com')",
+    "sample": "ctx.sample('poem', 'Write a poem', max_tokens=100)",
+    "roots": "ctx.roots('roots')",
+    "step": "ctx.step('charge', charge, 5)",
+}
+"""How to call what has a key, which other libraries do not have."""
+
 _ANSWER: Final = "an answer is the value itself; a user who says no raises gateway.Declined, or use `default`"
 
 
@@ -25,6 +34,8 @@ def explained(error: AttributeError | TypeError, leg: Leg) -> AuthoringError | N
     """
     if match := _WRONG_CALL.fullmatch(str(error)):
         name, problem = match.groups()
+        if name in _EXAMPLES:
+            problem += f"; the first argument is a key of your choice: {_EXAMPLES[name]}"
         return AuthoringError(f"ctx.{name}() {problem}; its parameters are {_parameters(name)}")
     if "coroutine" in str(error):
         call = leg.forgotten

@@ -52,7 +52,7 @@ Migration: TypeAlias = Callable[[Json], Any]
 Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
 """Awaits what a step with that key runs, and returns its result."""
 
-_ANNOTATE: Final = "annotate the function's return type, or return JSON"
+_ANNOTATE: Final = "annotate the function's return type, or return JSON: a dict, a list, text, a number"
 _NAME_TYPE: Final = "pass its type too, as in `checkpoint(value, list[Model])`"
 _NEW_KEY: Final = "let its type accept the old form too, or give the step a new key"
 _MIGRATE: Final = "let its type accept the old form too, or increase the tool's `version` and add a migration"

@@ -256,7 +256,9 @@ async def test_answers_that_were_used_or_left_behind_are_not_named(name: str, ca
 
 
 def test_a_request_of_a_web_framework_leads_to_the_headers() -> None:
-    with pytest.raises(AuthoringError, match=r"takes the Request of starlette; read the headers from ctx\.headers$"):
+    with pytest.raises(
+        AuthoringError, match=r"takes the Request of starlette; take `ctx: Context` instead, and read ctx\.headers$"
+    ):
 
         @tool
         async def reads(request: Request) -> str:

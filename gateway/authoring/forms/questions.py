@@ -393,7 +393,8 @@ def _given_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return an author's JSON Schema unchanged, after checking that a form can have it."""
     if schema.get("type") != "object":
         raise AuthoringError(
-            "the schema of a form must have type 'object'; for choices with titles, use a list of pairs"
+            "the schema of a form must have type 'object'; for choices with titles, use a list of pairs, "
+            "such as [('a', 'The title of a')]"
         )
     _schema_validator(_canonical(schema))
     return dict(schema)
