@@ -144,6 +144,10 @@ class AsyncioHost:
         else:
             await forever
 
+    def _least(self, seconds: float | None) -> float | None:
+        """Return the time limit of a leg whose function may take so many seconds, or None if nothing limits it."""
+        return min((each for each in (self._limit_seconds, seconds) if each is not None), default=None)
+
     async def bounded(
         self, leg: Awaitable[T], began: float | None = None, *, limited: bool = True, seconds: float | None = None
     ) -> T:
@@ -159,8 +163,7 @@ class AsyncioHost:
                 another `BaseException`.
         """
         spent = 0.0 if began is None else self.time() - began
-        limits = [each for each in (self._limit_seconds, seconds) if each is not None] if limited else []
-        limit = min(limits, default=None)
+        limit = self._least(seconds) if limited else None
         timeout = asyncio.timeout(None if limit is None else max(0.0, limit - spent))
         try:
             async with timeout:

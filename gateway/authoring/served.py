@@ -225,6 +225,14 @@ class Served(Generic[P, R_co]):
             if broken is None:
                 raise
             raise broken from error
+        return self._checked(value, leg)
+
+    def _checked(self, value: Any, leg: Leg) -> Any:
+        """Return what the function returned, unless a call in it was never awaited; ask the questions in it.
+
+        Raises:
+            AuthoringError: a call was never awaited.
+        """
         if type(value) is CoroutineType or (type(value) is str and _COROUTINE in value):
             self._refuse_forgotten_await(value)
         if leg.forgotten is not None and leg.outcome is None:

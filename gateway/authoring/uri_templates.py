@@ -95,10 +95,8 @@ class UriTemplate:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the decoded value of each variable, or None if the URI does not match."""
-        if self._query and "#" in uri:  # what follows belongs to no query
-            return None
-        path, _, query = uri.partition("?") if self._query else (uri, "", "")
-        spans = self._spans(path) if self._path else [] if path == self._literals[0] else None
+        path, query = self._split(uri)
+        spans = None if path is None else self._spans_of(path)
         if spans is None:
             return None
         found = [(name, _segment(raw)) for name, raw in zip(self._path, spans, strict=True)]
@@ -107,6 +105,18 @@ class UriTemplate:
         found += [self._given(part) for part in query.split("&")] if query else []
         values = {name: value for name, value in found if value is not None}
         return values if len(values) == len(found) else None
+
+    def _split(self, uri: str) -> tuple[str | None, str]:
+        """Return path and query; no path if the URI cannot match."""
+        if not self._query:
+            return uri, ""
+        path, _, query = uri.partition("?")
+        return (None if "#" in uri else path), query  # what follows a # belongs to no query
+
+    def _spans_of(self, path: str) -> list[str] | None:
+        if self._path:
+            return self._spans(path)
+        return [] if path == self._literals[0] else None
 
     def _given(self, part: str) -> tuple[str, str | None]:
         """Return name and decoded value of a part of the query. The value is None if the part does not match."""

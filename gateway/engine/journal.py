@@ -207,7 +207,7 @@ class Journal(msgspec.Struct):
                 refused=_counts(take("refused")) if "refused" in unread else {},
                 trace=_typed(take("trace"), bytes) if "trace" in unread else None,
                 slot=_slot(take("slot")) if "slot" in unread else None,
-                headers=_texts(take("headers")) if "headers" in unread else {},
+                headers=_texts(take("headers", {})),
                 unknown=unread,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -363,7 +363,10 @@ class Connection:
         serving = self._serving
         if serving is not None and serving.unconfirmed and not serving.response_complete:
             self._check_presence(serving, elapsed_seconds)
-        overdue = self._slowness.overdue(self._waits_for(), elapsed_seconds)
+        self._refuse_overdue(self._slowness.overdue(self._waits_for(), elapsed_seconds))
+
+    def _refuse_overdue(self, overdue: Due | None) -> None:
+        """Close the connection if the client has taken too long to send what is due."""
         if overdue is Due.BODY:
             self._refuse(Refusal(408, "The body took too long to arrive", Cause.SLOW_BODY))
         elif overdue is Due.HEAD:

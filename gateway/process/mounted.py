@@ -39,15 +39,19 @@ def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Map
         raise ConfigurationError(f"{name!r} is not a setting of a mounted gateway")
     read = Settings.load(named="{}=".format, **settings, metrics_port="off")
     mounted = Mounted(app, prefix, read, health=health, metrics=metrics)
-    below = {*(HEALTH_PATHS if health else ()), *({METRICS_PATH} if metrics else ())}
     wanted = [("POST", prefix + path) for path in either_slash(ENDPOINT_PATH)]
-    wanted += [("GET", prefix + path) for path in sorted(below)]
+    wanted += [("GET", prefix + path) for path in _paths_below(health=health, metrics=metrics)]
     metadata_paths = [form for known in sorted(mounted.metadata_paths) for form in either_slash(known)]
     _refuse_taken(app, prefix, [*wanted, *(("GET", path) for path in metadata_paths)])
     app.mount(prefix, mounted)
     # Clients look for the metadata at the root, followed by the path of the endpoint (RFC 9728 section 3.1).
     app.router.routes.extend(Endpoint(path, mounted) for path in metadata_paths)
     app.router.lifespan_context = mounted.lifespan
+
+
+def _paths_below(*, health: bool, metrics: bool) -> list[str]:
+    """Return the paths besides the endpoint that are served below the prefix."""
+    return sorted({*(HEALTH_PATHS if health else ()), *({METRICS_PATH} if metrics else ())})
 
 
 def _refuse_taken(app: FastAPI, prefix: str, wanted: Iterable[tuple[str, str]]) -> None:

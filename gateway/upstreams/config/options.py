@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -109,11 +109,7 @@ def _check_uri_glob(glob: str) -> str:
 def _check_url(url: str) -> str:
     if len(url) > MAX_URL_CHARACTERS:
         raise ValueError(f"longer than {MAX_URL_CHARACTERS} characters; use a shorter URL")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ValueError("not a valid URL; use an http or https URL") from None
+    parts, port = _split(url)
     if parts.scheme not in ("http", "https"):
         raise ValueError("not an http or https URL; use one, such as https://mcp.example.com/mcp")
     # Behind a port, an @ may be that of a user whose password has a slash.
@@ -122,6 +118,15 @@ def _check_url(url: str) -> str:
     if not parts.hostname or port == 0 or not _URL.fullmatch(url):
         raise ValueError("not a valid URL; use an http or https URL")
     return url
+
+
+def _split(url: str) -> tuple[SplitResult, int | None]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("not a valid URL; use an http or https URL") from None
+    return parts, port
 
 
 def _check_token_url(url: str) -> str:
