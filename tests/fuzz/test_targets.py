@@ -77,9 +77,9 @@ BREAKAGES: dict[str, tuple[str, object, str, Callable[..., Any]]] = {
         "bearer_tokens",
         jwt,
         "decode",
-        lambda *_, **__: {"sub": "a", "exp": NOW + 9},
+        lambda *_, **__: {"sub": "a", "exp": NOW + 9, "aud": "tests"},
     ),
-    "a verifier that crashes": ("bearer_tokens", verifier, "_principal", fail),
+    "a verifier that crashes": ("bearer_tokens", verifier, "scopes_of", fail),
     "a key set with secrets in it": ("key_sets", keys, "_load", lambda *_: b"secret"),
     "a key set that keeps every key": ("key_sets", keys, "_algorithms_of", lambda _: frozenset({"RS256"})),
     "settings that show a secret": (

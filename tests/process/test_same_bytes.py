@@ -65,7 +65,7 @@ REQUESTS: Mapping[str, Request] = {
     **{f"{method} of /mcp": (method, "/mcp", [HOST], b"") for method in ("GET", "DELETE", "OPTIONS", "HEAD", "PUT")},
     **{
         f"POST of {path!r}": ("POST", path, raw_headers(ECHO), msgspec.json.encode(ECHO))
-        for path in ("/mcp/", "//mcp", "/MCP", "/mcp\n", "/mcp%0A", "/%6dcp", "/mcp/x", "/", "", "mcp", HOP_PATH)
+        for path in ("/mcp//", "//mcp", "/MCP", "/mcp\n", "/mcp%0A", "/%6dcp", "/mcp/x", "/", "", "mcp", HOP_PATH)
     },
     "a message of nobody": ("POST", HOP_PATH, [HOST, (b"content-type", HOP_TYPE)], b"x" * 100),
     "GET of the path of messages": ("GET", HOP_PATH, [HOST], b""),

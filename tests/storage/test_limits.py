@@ -133,6 +133,7 @@ def test_stored_values_read_back_and_values_that_do_not_fit_change_nothing(
 async def test_the_limit_is_the_size_of_the_value(here: Deployment, kind: str) -> None:
     fits = (await make_case(here, max_value_bytes=2**20)).write(kind, "")
     overhead = len(pack(await fits)) + 2  # the length prefix of such a text takes two bytes more
+    overhead += records.SEGMENT_BYTES if kind == "segment" else 0
     await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead))
     with pytest.raises(ValueTooLarge, match=f"{LIMIT + 1} bytes; the limit is {LIMIT}"):
         await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead + 1))
@@ -156,7 +157,7 @@ async def test_the_error_names_what_is_too_large(here: Deployment, kind: str, wo
 
 
 async def test_segments_count_together_also_those_of_earlier_workers(here: Deployment) -> None:
-    case, half = await make_case(here, max_value_bytes=LIMIT), {"text": "x" * (LIMIT // 2 - 20)}
+    case, half = await make_case(here, max_value_bytes=LIMIT), {"text": "x" * (LIMIT // 2 - 20 - records.SEGMENT_BYTES)}
     await case.queue.emit(case.claim, 1, half)
     claim = await case.next_claim()
     await case.queue.emit(claim, 2, half)

@@ -58,9 +58,9 @@ def test_a_value_that_is_too_large_ends_the_task_at_once_and_is_named(limited: S
 
 def test_a_segment_more_counts_with_the_result_that_it_is_a_part_of(limited: Site) -> None:
     limited.worker("w1")
-    task = limited.create("produce", kind="segments", size=LIMIT // 2 - 100)
+    task = limited.create("produce", kind="segments", size=LIMIT // 2 - 400)
     result = limited.wait_for(task, "completed")["result"]
-    assert [len(block["text"]) for block in result["content"]] == [LIMIT // 4 - 50] * 4 + [len("done")]
+    assert [len(block["text"]) for block in result["content"]] == [LIMIT // 4 - 200] * 4 + [len("done")]
     assert "isError" not in result or result["isError"] is False
 
 
