@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
@@ -53,19 +53,6 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "report_progress": "ctx.progress(done, total)",
 }
 """What other libraries call a method → its call here."""
-
-
-class Done:
-    """Returned by methods that do not wait, so `await` before them, which other libraries need, does no harm."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Never, None, None]:
-        """Return at once."""
-        yield from ()
-
-
-_DONE: Final = Done()
 
 
 class Answers:
@@ -190,7 +177,7 @@ class PlainContext:
         """
         return self._leg.resumed(default, resumed_recorder(default, type))
 
-    def progress(self, done: float, total: float | None = None, message: str | None = None) -> Done:
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the client, if it asked for progress.
 
         Progress only rises: a value that is not greater than the last one is not sent.
@@ -205,9 +192,8 @@ class PlainContext:
             ResultTooLarge: the message has more bytes than `GATEWAY_MAX_RESULT_BYTES`.
         """
         self._leg.progress(done, total, message)
-        return _DONE
 
-    def log(self, level: LogLevel, data: object, logger: str | None = None) -> Done:
+    def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
         """Send a log message to the client, if it asked for this level. A replayed leg does not send it again.
 
         Args:
@@ -221,7 +207,6 @@ class PlainContext:
         if level not in LOG_LEVELS:
             raise AuthoringError(f"unknown log level {level!r}; use one of: {', '.join(LOG_LEVELS)}")
         self._leg.log(level, data, logger)
-        return _DONE
 
     def step_id(self, key: str) -> str:
         """Return the id of a step: the same in every leg of this call, and unique to this call and key.
@@ -256,7 +241,7 @@ class PlainContext:
             raise AuthoringError(f"unknown capability {capability!r}; use one of: {', '.join(sorted(CAPABILITIES))}")
         return self._leg.supports(capability_path(capability))
 
-    def changed(self, what: str) -> Done:
+    def changed(self, what: str) -> None:
         """Notify subscribed clients that a list or the content of a resource has changed.
 
         Args:
@@ -264,7 +249,6 @@ class PlainContext:
                 `announces_changes=True`.
         """
         self._leg.host.changed(what)
-        return _DONE
 
 
 class Context(PlainContext):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,7 @@ class Lifespan(Generic[T]):
     def __init__(self, function: Callable[[], AsyncIterator[T]]) -> None:
         self.name = function.__name__
         self.place = place_of(function)
-        self._open = contextlib.asynccontextmanager(function)
+        self._open = contextlib.asynccontextmanager(_yielding(function))
         self._values: list[T] = []
 
     @property
@@ -72,10 +73,27 @@ def lifespan(function: Callable[[], AsyncIterator[T]]) -> Lifespan[T]:
     Raises:
         AuthoringError: the function yields nothing, or is not `async`.
     """
-    if not inspect.isasyncgenfunction(function):
-        name = getattr(function, "__qualname__", repr(function))
-        raise AuthoringError(f"@lifespan needs an `async def` that yields the shared value once; {name!r} does not")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isclass(function):
+        raise _yields_nothing(function)
     return Lifespan(function)
+
+
+def _yielding(function: Callable[[], AsyncIterator[T]]) -> Callable[[], AsyncIterator[T]]:
+    """Return a function that checks what it makes: only calling a plain `def` shows whether that can yield a value."""
+
+    @functools.wraps(function)
+    def made() -> AsyncIterator[T]:
+        values = function()
+        if not hasattr(values, "__anext__"):
+            raise _yields_nothing(function)
+        return values
+
+    return made
+
+
+def _yields_nothing(function: Callable[..., Any]) -> AuthoringError:
+    name = getattr(function, "__qualname__", repr(function))
+    return AuthoringError(f"@lifespan needs an `async def` that yields the shared value once; {name!r} does not")
 
 
 @contextlib.asynccontextmanager

@@ -137,6 +137,21 @@ def cut_to_author(error: BaseException) -> None:
 
     A traceback without the author's code stays whole, unless a rule of the authoring API was broken.
     """
+    for each in _led_to(error):
+        each.__traceback__ = _cut(each)
+
+
+def drop_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of an error that has been reported, and of all that led to it.
+
+    They lead to the leg, which has the error: a circle that would keep the arguments until the collector runs.
+    """
+    for each in _led_to(error):
+        each.__traceback__ = None
+
+
+def _led_to(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all that led to it."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -144,7 +159,7 @@ def cut_to_author(error: BaseException) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        each.__traceback__ = _cut(each)
+        yield each
         waiting += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             waiting += each.exceptions

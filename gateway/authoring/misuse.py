@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gateway.authoring.context import Context, call_of, is_forgotten
+from gateway.authoring.context import Context, PlainContext, call_of, is_forgotten
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
 
@@ -24,6 +24,11 @@ _EXAMPLES: Final = {
 }
 """How to call what has a key, which other libraries do not have."""
 
+_METHODS: Final = frozenset(
+    name for kind in (Context, PlainContext) for name, member in vars(kind).items() if inspect.isfunction(member)
+)
+_AWAITED_NONE: Final = "object NoneType can't be used in 'await' expression"
+_NOT_AWAITED: Final = "ctx.log, ctx.progress and ctx.changed do not wait: call them without `await`"
 _ANSWER: Final = "an answer is the value itself; a user who says no raises gateway.Declined, or use `default`"
 
 
@@ -32,7 +37,9 @@ def explained(error: AttributeError | TypeError, leg: Leg) -> AuthoringError | N
 
     The calls that were never awaited are closed, so Python does not warn of them, too.
     """
-    if match := _WRONG_CALL.fullmatch(str(error)):
+    match = _WRONG_CALL.fullmatch(str(error))
+    # Other libraries have a `Context` too.
+    if match and match[1] in _METHODS and any(isinstance(each, PlainContext) for each in _values(error)):
         name, problem = match.groups()
         if name in _EXAMPLES:
             problem += f"; the first argument is a key of your choice: {_EXAMPLES[name]}"
@@ -43,6 +50,8 @@ def explained(error: AttributeError | TypeError, leg: Leg) -> AuthoringError | N
             call = call or call_of(coroutine)
             coroutine.close()
         return None if call is None else AuthoringError(f"{call} was never awaited; write `await` before the call")
+    if _AWAITED_NONE in str(error):
+        error.add_note(_NOT_AWAITED)
     if isinstance(error, AttributeError) and error.name in _RESULTS_ELSEWHERE and leg.journal.answers:
         error.add_note(_ANSWER)
     return None

@@ -60,7 +60,7 @@ def _of_items(value: list[Any] | tuple[Any, ...], seen: dict[int, Any]) -> Any:
     items = [_readable(item, seen) for item in value]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value
-    make = getattr(value, "_make", type(value))  # of a named tuple
+    make = getattr(value, "_make", list if isinstance(value, list) else tuple)  # of a named tuple
     return make(items)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from gateway.authoring.mistakes import drop_tracebacks
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -394,7 +395,7 @@ class RunningCall:
             try:
                 failed = self._unable(error) or self._runner.failures.result(call.served, error, self.journal)
             finally:
-                error.__traceback__ = None  # leads to the leg, which has the error: a circle that keeps the arguments
+                drop_tracebacks(error)
             fields = call.words.complete(failed)
             told, name = msgspec.Raw(encode(fields)), "failed"
         if call.order is None or call.order.otherwise is None or self._detaching is not Detaching.POSSIBLE:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from gateway.authoring.mistakes import drop_tracebacks
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
 from gateway.calls.unused_answers import warn_of_unused_answers
@@ -164,7 +165,7 @@ def _failed(tool: Tool, error: Exception, journal: Journal, failures: Failures) 
     except RpcError as told:
         return Finished(error=error_of(told))
     finally:
-        error.__traceback__ = None  # leads to the leg, which has the error: a circle that keeps the arguments
+        drop_tracebacks(error)
 
 
 def _stored_questions(questions: Mapping[str, Question], journal: Journal) -> dict[str, TaskQuestion]:

@@ -67,5 +67,7 @@ def _takes_null(schema: Any, definitions: _Definitions) -> bool:
         return False
     # A reference behind another one is not followed, so a definition that leads to itself ends here.
     return whole.get("const") is None and all(
-        any(_takes_null(option, {}) for option in whole[union]) for union in _UNIONS if union in whole
+        any(_takes_null(_followed(option, definitions), {}) for option in whole[union])
+        for union in _UNIONS
+        if union in whole
     )

@@ -162,7 +162,7 @@ def _parse_ring(content: bytes) -> KeyRing:
     return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
 
 
-REFUSED_SHARE: Final = 0.5
+REFUSED_SHARE: Final = 0.4
 """How full refused requests may make the queue of audit lines: nothing limits them while the log cannot be written."""
 
 

@@ -63,6 +63,7 @@ _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
 _SIMILAR = 0.75
 """How similar an unknown name must be to a setting for it to be suggested, as `difflib` measures it."""
+_NEVER_SHOWN = frozenset({"authorization", "cookie", "cookie2", "set-cookie"})
 HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
@@ -234,11 +235,11 @@ def _check_client_id(client_id: str) -> str:
 
 
 def _check_tool_header(name: str) -> str:
-    if not HEADER_NAME.fullmatch(name):
+    if not HEADER_NAME.fullmatch(name) or name == "*":
         raise ValueError(f"{name[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a header")
     lower = name.lower()
-    if lower in ("authorization", "cookie") or lower.startswith("proxy-"):
-        raise ValueError(f"{name} may hold credentials, which tools never see")
+    if lower in _NEVER_SHOWN or lower.startswith(("mcp-", "proxy-")):
+        raise ValueError(f"{name} may hold credentials or belong to the protocol, so tools never see it")
     return lower
 
 
@@ -286,7 +287,7 @@ def _list(check: Callable[[str], str], of: str) -> tuple[object, ...]:
         except ValueError:
             # A password with a comma has been split, so no part may be quoted.
             if any("@" in value for value in values):
-                raise ValueError("not valid") from None
+                raise ValueError("not valid; in the path of a URL, write @ as %40") from None
             raise
 
     return BeforeValidator(_split_names), AfterValidator(check_all), Expects(f"a comma-separated list of {of}")

@@ -23,7 +23,7 @@ from gateway.web.hop import HOP_TYPE
 from gateway.web.origins import OriginPolicy
 
 MAX_ARRIVING: Final = 32
-"""How many messages that are still arriving are read at a time."""
+"""How many messages are held at a time that are large or still arriving. Nobody knows yet who has sent them."""
 
 QUICK_BYTES: Final = 65536
 """Larger messages are opened in turns. One may hold a client's answer, which takes long to decode."""
@@ -75,9 +75,9 @@ class HopEndpoint:
     async def _reply(self, scope: Scope, exchange: Exchange) -> bytes | None:
         try:
             self._check(scope)
-            message = await self._body(exchange)
-            if len(message) > QUICK_BYTES:
-                await self._turns.begin(None, None)
+            message = exchange.whole_body()
+            if message is None or len(message) > QUICK_BYTES:
+                return await self._take_slowly(exchange, message)
             return await self.take(message)
         except _NotTaken as not_taken:
             self.telemetry.hop_refused(not_taken.reason)
@@ -92,13 +92,21 @@ class HopEndpoint:
         if scope["method"] != "POST" or headers.get_bytes(b"content-type") != HOP_TYPE:
             raise _NotTaken(HopReason.MALFORMED)
 
-    async def _body(self, exchange: Exchange) -> bytes:
-        body = exchange.whole_body()
-        if body is not None:
-            return body
+    async def _take_slowly(self, exchange: Exchange, message: bytes | None) -> bytes | None:
+        """Take a message that still arrives or is large. Few are held at a time, until they have been opened."""
         if self._arriving >= MAX_ARRIVING:
             raise _NotTaken(HopReason.OVERLOADED)
         self._arriving += 1
+        try:
+            if message is None:
+                message = await self._body(exchange)
+            if len(message) > QUICK_BYTES:
+                await self._turns.begin(None, None)
+            return await self.take(message)
+        finally:
+            self._arriving -= 1
+
+    async def _body(self, exchange: Exchange) -> bytes:
         try:
             async with asyncio.timeout(ARRIVAL_SECONDS):
                 return await exchange.read_body(self.max_bytes)
@@ -106,5 +114,3 @@ class HopEndpoint:
             raise _NotTaken(HopReason.TOO_LARGE) from None
         except TimeoutError:
             raise _NotTaken(HopReason.MALFORMED) from None
-        finally:
-            self._arriving -= 1

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gateway.calls.changes import ChangeHub
 from gateway.calls.ports import Tracing
-from gateway.errors import HttpRefusal, InsufficientScope, RpcError, TryAgain
+from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.observability.audit import AuditLog
 from gateway.protocol.caller import Caller
 from gateway.protocol.error_codes import error_on
@@ -105,7 +105,7 @@ class Dispatcher:
             if self._tracing is None or isinstance(message, Response):
                 return await answering
             return await self._tracing.request(message, headers, answering)
-        except (RpcError, InsufficientScope, HttpRefusal) as error:
+        except (RpcError, InsufficientScope) as error:
             if isinstance(error, InsufficientScope):
                 error.granted = caller.scopes
             method_name, target = _wanted(value)

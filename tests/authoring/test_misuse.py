@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -28,15 +28,6 @@ ANSWER: Mapping[str, Any] = {"nights": 2}
 
 def asked(ctx: Any) -> Any:
     return ctx.elicit("stay", "How long?", Stay)
-
-
-@tool
-async def awaits_progress(ctx: Context) -> str:
-    """Await what other libraries make authors await."""
-    await ctx.progress(1, 2)
-    await ctx.log("info", "half")
-    await ctx.changed("tools")
-    return "done"
 
 
 @tool
@@ -71,11 +62,6 @@ FORGOTTEN: Mapping[Any, str] = {
     indexes: "ctx.step('get', …)",
     adds: "ctx.elicit('stay', …)",
 }
-
-
-def test_methods_that_do_not_wait_may_be_awaited() -> None:
-    done = run(awaits_progress)
-    assert (done.value, done.legs) == ("done", 1)
 
 
 @pytest.mark.parametrize("given", FORGOTTEN, ids=lambda given: given.name)
@@ -128,6 +114,41 @@ def test_a_wrong_call_in_a_plain_function_shows_the_parameters() -> None:
         AuthoringError, match=r"^ctx.progress\(\) missing .*; its parameters are done, total=…, message=…$"
     ):
         run(counting)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda ctx: ctx.progress(1, 2), lambda ctx: ctx.log("info", 1), lambda ctx: ctx.changed("tools")],
+    ids=["progress", "log", "changed"],
+)
+def test_an_await_too_many_is_explained(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError) as caught:
+        run(calls(call))
+    assert caught.value.__notes__ == ["ctx.log, ctx.progress and ctx.changed do not wait: call them without `await`"]
+
+
+class Elsewhere:
+    """A context of another library."""
+
+    def log(self, level: str) -> str:
+        return level
+
+    def invoke(self, command: str) -> str:
+        return command
+
+
+Elsewhere.log.__qualname__, Elsewhere.invoke.__qualname__ = "Context.log", "Context.invoke"
+
+
+@pytest.mark.parametrize("call", [lambda other: other.invoke(), lambda other: other.log()], ids=["invoke", "log"])
+def test_an_error_about_the_context_of_another_library_stays_as_it_is(call: Callable[[Any], Any]) -> None:
+    @tool
+    async def using() -> str:
+        """Use another library."""
+        return str(call(Elsewhere()))
+
+    with pytest.raises(TypeError, match=r"^Context\.\w+\(\) missing 1 required positional argument: '\w+'$"):
+        run(using)
 
 
 def test_an_error_of_the_authors_own_code_stays_as_it_is() -> None:
@@ -186,14 +207,28 @@ async def returns() -> int:
     return 1
 
 
-def plain() -> int:
-    return 1
+def generates() -> Iterator[int]:
+    yield 1
 
 
-@pytest.mark.parametrize("function", [returns, plain, int])
+@pytest.mark.parametrize("function", [returns, generates, int])
 def test_a_lifespan_that_yields_nothing_is_refused_when_it_is_decorated(function: Any) -> None:
     with pytest.raises(AuthoringError, match="needs an `async def` that yields the shared value once"):
         lifespan(function)
+
+
+async def test_a_lifespan_may_be_made_by_a_plain_function_if_it_yields() -> None:
+    async def values() -> AsyncIterator[int]:
+        yield 5
+
+    def plain() -> AsyncIterator[int]:
+        return values()
+
+    async with lifespan(plain).opened() as value:
+        assert value == 5
+    wrong: Any = lambda: 5  # noqa: E731 - what an author may write
+    with pytest.raises(AuthoringError, match="needs an `async def` that yields"):
+        await lifespan(wrong).opened().__aenter__()
 
 
 LEGS: list[int] = []

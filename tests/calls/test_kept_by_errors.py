@@ -39,6 +39,31 @@ def fails_in_a_thread(given: dict[str, list[int]]) -> str:
     raise ValueError(len(given))
 
 
+@tool
+async def chains(ctx: Context, given: dict[str, list[int]]) -> str:
+    """Fail because something else failed."""
+    try:
+        raise ValueError(len(given))
+    except ValueError as error:
+        raise LookupError(ctx.call_id) from error
+
+
+@tool
+async def hides(ctx: Context, given: dict[str, list[int]]) -> str:
+    """Fail because something else failed, which nobody shall see."""
+    try:
+        raise ValueError(len(given))
+    except ValueError:
+        raise LookupError(ctx.call_id) from None
+
+
+@tool
+async def misuses(ctx: Context, given: dict[str, list[int]]) -> str:
+    """Fail with an error that is explained."""
+    name: Any = ctx.elicit("who", str(len(given)), Name)
+    return str(name.name)
+
+
 @pytest.fixture
 def _no_collector() -> Iterator[None]:
     gc.collect()
@@ -64,7 +89,7 @@ async def test_an_answer_that_does_not_fit_is_gone_after_its_leg() -> None:
     assert kept() == 0
 
 
-@pytest.mark.parametrize("name", ["fails", "fails_in_a_thread"])
+@pytest.mark.parametrize("name", ["fails", "fails_in_a_thread", "chains", "hides", "misuses"])
 @pytest.mark.usefixtures("_no_collector")
 async def test_the_arguments_of_a_tool_that_failed_are_gone_after_the_call(
     name: str, caplog: pytest.LogCaptureFixture

@@ -35,6 +35,7 @@ INNER = object_of(n={"type": "integer"})
         {"anyOf": [TEXT, {"type": "integer"}]},
         {"oneOf": [{"const": 1}, {"enum": [2]}]},
         {"$ref": "#/$defs/text"},
+        {"anyOf": [{"$ref": "#/$defs/text"}, {"$ref": "#/$defs/text"}]},
         {"anyOf": [{"$ref": "#/$defs/text"}, TEXT]} | {"type": "string"},
         False,
     ],

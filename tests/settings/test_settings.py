@@ -86,7 +86,7 @@ EXAMPLES = {
     "GATEWAY_JWT_CLAIMS": Example(
         (), "email, groups,https://example.com/tenant", ("email", "groups", "https://example.com/tenant"), "e mail"
     ),
-    "GATEWAY_TOOL_HEADERS": Example((), "X-Tenant, accept-language", ("x-tenant", "accept-language"), "x-a,Cookie"),
+    "GATEWAY_TOOL_HEADERS": Example((), "X-Tenant, accept-language", ("x-tenant", "accept-language"), "mcp-session-id"),
     "GATEWAY_JWT_SCOPE_CLAIM": Example(None, " permissions ", "permissions", "two claims"),
     "GATEWAY_JWT_CLIENT_IDS": Example(
         (), "1h57kf5cpq17m0eml12EXAMPLE, cli", ("1h57kf5cpq17m0eml12EXAMPLE", "cli"), "c\x7f"

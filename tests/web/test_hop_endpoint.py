@@ -225,3 +225,11 @@ async def test_large_messages_are_opened_one_after_the_other_with_other_work_bet
     await send("small", 0)
     await asyncio.gather(*large)
     assert opened.index("small") < 2
+
+
+async def test_few_large_messages_are_held_at_a_time_before_anybody_knows_who_sent_them() -> None:
+    app = make()
+    message = os.urandom(2 * hop_endpoint.QUICK_BYTES)
+    answers = await asyncio.gather(*(post(app, message) for _ in range(2 * MAX_ARRIVING)))
+    assert {(answer.status, answer.body) for answer in answers} == {REFUSED}
+    assert refusals(app)[HopReason.OVERLOADED] > MAX_ARRIVING // 2, "some had been opened before others came"

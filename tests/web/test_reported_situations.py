@@ -127,6 +127,14 @@ async def test_a_session_of_another_server_is_answered_so_that_clients_begin_a_n
     assert (answer.status, answer.message["id"], answer.message["error"]["code"]) == (404, "n7", -32001)
 
 
+async def test_the_audit_log_says_from_where_a_session_that_nobody_knows_came(app: GatewayApp) -> None:
+    """A client that keeps trying with one can be found, although nobody knows whose it is."""
+    lines: list[bytes] = []
+    app._services.audit._write_refused = lines.append
+    await send(app, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, (SESSION, b"x"))
+    assert [b" client=127.0.0.1" in line for line in lines] == [True]
+
+
 @pytest.mark.parametrize(
     "claims",
     [

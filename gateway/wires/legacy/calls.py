@@ -100,7 +100,7 @@ class LegacyCalls:
             if order is not None:  # the client expects a task, and would take no other result
                 raise InternalError(str(error)) from None
             emitted = [] if conversation.journal is None else conversation.journal.segments
-            result = failed_result(str(error), emitted)
+            result = self.methods.words.complete(failed_result(str(error), emitted))
         return incoming.answered(result)
 
     async def run(self, incoming: Incoming, leg: RunLeg, /) -> Ran:

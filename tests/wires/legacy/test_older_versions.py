@@ -54,6 +54,13 @@ async def ask(ctx: Context) -> str:
 
 
 @tool
+async def emit(ctx: Context) -> str:
+    """Emit content that older versions do not have, then ask."""
+    await ctx.emit(content.resource_link("docs://guide", "guide"))
+    return (await ctx.sample("poem", "Write a poem", max_tokens=9)).text
+
+
+@tool
 async def what(ctx: Context) -> str:
     """Return which questions the client can answer."""
     return ", ".join(kind for kind in ("elicitation.form", "elicitation.url", "sampling", "roots") if ctx.can(kind))
@@ -161,6 +168,15 @@ async def test_a_client_is_never_asked_by_elicitation_even_if_it_declares_that(a
     result = await call(client, "ask")
     assert result["isError"]
     assert "elicitation.form" in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("version", OLDER_VERSIONS)
+async def test_a_call_that_cannot_ask_has_no_unknown_content_either(app: GatewayApp, version: str) -> None:
+    client = await session(app, version)
+    client.headers["accept"] = "application/json"
+    result = await call(client, "emit")
+    assert result["isError"]
+    assert [block["type"] for block in result["content"]] == ["text", "text"]
 
 
 @pytest.mark.parametrize("version", OLDER_VERSIONS)
