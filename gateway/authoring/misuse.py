@@ -37,24 +37,34 @@ def explained(error: AttributeError | TypeError, leg: Leg) -> AuthoringError | N
 
     The calls that were never awaited are closed, so Python does not warn of them, too.
     """
-    match = _WRONG_CALL.fullmatch(str(error))
-    # Other libraries have a `Context` too.
-    if match and match[1] in _METHODS and any(isinstance(each, PlainContext) for each in _values(error)):
-        name, problem = match.groups()
-        if name in _EXAMPLES:
-            problem += f"; the first argument is a key of your choice: {_EXAMPLES[name]}"
-        return AuthoringError(f"ctx.{name}() {problem}; its parameters are {_parameters(name)}")
+    if (broken := _wrong_call(error)) is not None:
+        return broken
     if "coroutine" in str(error):
-        call = leg.forgotten
-        for coroutine in filter(is_forgotten, _values(error)):
-            call = call or call_of(coroutine)
-            coroutine.close()
-        return None if call is None else AuthoringError(f"{call} was never awaited; write `await` before the call")
+        return _not_awaited(error, leg)
     if _AWAITED_NONE in str(error):
         error.add_note(_NOT_AWAITED)
     if isinstance(error, AttributeError) and error.name in _RESULTS_ELSEWHERE and leg.journal.answers:
         error.add_note(_ANSWER)
     return None
+
+
+def _wrong_call(error: AttributeError | TypeError) -> AuthoringError | None:
+    match = _WRONG_CALL.fullmatch(str(error))
+    # Other libraries have a `Context` too.
+    if not match or match[1] not in _METHODS or not any(isinstance(each, PlainContext) for each in _values(error)):
+        return None
+    name, problem = match.groups()
+    if name in _EXAMPLES:
+        problem += f"; the first argument is a key of your choice: {_EXAMPLES[name]}"
+    return AuthoringError(f"ctx.{name}() {problem}; its parameters are {_parameters(name)}")
+
+
+def _not_awaited(error: AttributeError | TypeError, leg: Leg) -> AuthoringError | None:
+    call = leg.forgotten
+    for coroutine in filter(is_forgotten, _values(error)):
+        call = call or call_of(coroutine)
+        coroutine.close()
+    return None if call is None else AuthoringError(f"{call} was never awaited; write `await` before the call")
 
 
 def _parameters(name: str) -> str:

@@ -225,6 +225,8 @@ class Served(Generic[P, R_co]):
             if broken is None:
                 raise
             raise broken from error
+        if type(value) is str and leg.forgotten is None and _COROUTINE not in value:  # as most results are
+            return value
         return self._checked(value, leg)
 
     def _checked(self, value: Any, leg: Leg) -> Any:

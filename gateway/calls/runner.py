@@ -364,7 +364,8 @@ class RunningCall:
             self._away = leg.away
             if leg.away is not None:
                 self.away_seconds += leg.away.seconds
-        warn_of_unused_answers(served, leg, outcome)
+        if isinstance(outcome, NeedsInput):
+            warn_of_unused_answers(served, leg, outcome)
         if leg.away is not None and not isinstance(outcome, (Completed, Failed)):
             if leg.away.aside_bytes > QUICK_BYTES:  # it may take long to decode them
                 await runner.turns.begin(None, call.caller.principal)

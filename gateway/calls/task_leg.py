@@ -110,7 +110,8 @@ async def run_task_leg(
         stepping=stepping,
     )
     outcome = await run_leg(partial(_run, task), leg, limited=task.tool.limited)
-    warn_of_unused_answers(task.tool, leg, outcome)
+    if isinstance(outcome, NeedsInput):
+        warn_of_unused_answers(task.tool, leg, outcome)
     return _report(task.tool, outcome, journal, failures)
 
 

@@ -49,7 +49,8 @@ class AskingLeg(StoppableLeg):
         supports: Callable[[tuple[str, ...]], bool],
         declared: Mapping[str, bytes] | None,
     ) -> None:
-        super().__init__(host)
+        self.host = host
+        self.reached = {}
         self.journal = journal
         self.policy = policy
         self.supports = supports

@@ -30,11 +30,9 @@ class StoppableLeg:
 
     outcome: Outcome | None = None
     given_up: bool = False
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self.reached: dict[str, None] = {}
-        self._ignored_stops = 0
+    host: Host
+    reached: dict[str, None]
+    _ignored_stops: int = 0
 
     def check_running(self) -> None:
         """Raise the stop signal again if this leg has already ended (replay rule 3)."""

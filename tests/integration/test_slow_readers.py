@@ -34,6 +34,8 @@ def test_answers_that_nobody_reads_take_no_more_memory_than_they_may(tmp_path: P
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.head([*head_of(tool_call("echo", {})), ("content-length", str(len(large)))])
             connection.socket.sendall(large)
+            # Its answer begins before the next request: more bodies at once than one caller may have would be refused.
+            assert connection.socket.recv(1, socket.MSG_PEEK) == b"H"
         cut_off = READERS - MAX_UNREAD_BYTES // ANSWER_BYTES
         wait_until(
             lambda: replica.metric("gateway_requests_refused_total", reason="slow_reader") == cut_off + 1,
