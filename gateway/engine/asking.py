@@ -37,7 +37,7 @@ STEP: Final[ContextVar[tuple[str, str]]] = ContextVar("step", default=("", ""))
 class AskingLeg(StoppableLeg):
     """The part of a leg that asks. See `gateway.engine.leg.Leg` for its arguments."""
 
-    _read: tuple[str, ...] = ()  # the keys of the answers that the function has read without asking
+    _read: set[str] | None = None  # the keys of the answers that the function has read without asking
 
     def __init__(
         self,
@@ -74,7 +74,8 @@ class AskingLeg(StoppableLeg):
         journal = self.journal
         if journal.slot is not None or journal.checkpoint is not None:
             return []
-        return [key for key in journal.answers if key not in self.reached and key not in self._read]
+        read = self._read or ()
+        return [key for key in journal.answers if key not in self.reached and key not in read]
 
     def _record_expected(self, fresh: Mapping[str, Answer], prefix: str) -> dict[str, Answer]:
         """Record the answers to questions that the journal asked; return the others (replay rule 2).
@@ -194,8 +195,9 @@ class AskingLeg(StoppableLeg):
         """
         self.check_running()
         check_key(key)
-        if key not in self._read:
-            self._read = (*self._read, key)
+        if self._read is None:
+            self._read = set()
+        self._read.add(key)
         return self._value(key, question, default)
 
     def require(self, questions: Questions) -> NoReturn:

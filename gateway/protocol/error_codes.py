@@ -13,6 +13,7 @@ from gateway.errors import (
     GATEWAY_CODES,
     MCP_CODES,
     OLD_RESOURCE_NOT_FOUND,
+    UNKNOWN_SESSION,
     URL_ELICITATION_REQUIRED,
     HeaderMismatch,
     InternalError,
@@ -48,7 +49,7 @@ def code_on(wire: Wire | None, code: int) -> int:
 
 def foreign_error(code: int, data: Any) -> tuple[int, Any]:
     """Return code and `data` of another server's error, without what would make it look like one of this gateway."""
-    if code in GATEWAY_CODES:
+    if code in GATEWAY_CODES or code == UNKNOWN_SESSION:
         return InternalError.CODE, None
     if isinstance(data, Mapping):
         data = {name: value for name, value in data.items() if name not in _OUR_DATA and value != _OUR_REASON}

@@ -29,6 +29,7 @@ from gateway.engine.stopping import MAX_IGNORED_STOPS, LegStopped
 from gateway.errors import AuthoringError, CannotContinue, Declined, MissingCapability
 from gateway.sealing.packing import pack, unpack
 from tests.calls.policies import POLICY
+from tests.cpu_time import least_seconds
 
 TEXT_FORM = {"type": "object", "properties": {"n": {"type": "integer"}, "why": {"type": "string"}}, "required": ["n"]}
 
@@ -1205,6 +1206,19 @@ def _integer(_key: str) -> Question:
 
     params = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
     return Question(ELICIT, params, (("elicitation", "form"),), question_digest(ELICIT, params), read)
+
+
+def test_reading_many_answers_without_asking_costs_in_proportion_to_their_number() -> None:
+    def read(count: bytes) -> None:
+        host = AsyncioHost(None, "replica", threads=1)
+        journal = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
+        leg = Leg(journal, {}, host, POLICY, supports=lambda _path: True)
+        question = _integer("a")
+        for number in range(int(count)):
+            assert leg.answer(f"delete-{number}", question, None) is None
+        host.close()
+
+    assert least_seconds(read, b"32000") < 100 * least_seconds(read, b"2000")
 
 
 class Jumping(AsyncioHost):

@@ -80,6 +80,7 @@ def test_data_of_another_server_cannot_continue_a_call(data: Any, kept: Any) -> 
 def test_a_neighbour_of_our_codes_passes(code: int) -> None:
     assert foreign_error(code, 1) == (-32603, None)
     assert foreign_error(-31_100, 1) == (-31_100, 1)
+    assert foreign_error(-32_001, 1) == (-32603, None), "clients would begin a new session with the gateway"
     assert foreign_error(-30_999, 1) == (-30_999, 1)
 
 
