@@ -409,3 +409,31 @@ async def test_the_error_of_another_server_ends_a_task_as_it_came(host: AsyncioH
     done = await run(relayed(Asking(ProtocolError(-7, "no", data))), host)
     told = {} if data is None else {"data": data}
     assert done == Finished(error={"code": -7, "message": "no", **told})
+
+
+async def test_a_task_that_asks_under_a_new_key_in_each_leg_is_named_in_the_log(
+    host: AsyncioHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    legs: list[int] = []
+
+    @tool(task="required")
+    async def t(ctx: Context) -> str:
+        legs.append(1)
+        return (await ctx.elicit(f"who-{len(legs)}", "Who?", Who)).name
+
+    waiting = await run(t, host)
+    assert isinstance(waiting, Waiting)
+    answered = [[waiting.questions["who-1"].digest, {"result": {"action": "accept", "content": {"name": "Ada"}}}]]
+    await run(t, host, journal={**waiting.journal, "answers": {"who-1": answered}})
+    assert [vars(record)["keys"] for record in caplog.records if record.msg == "answer not used"] == [["who-1"]]
+
+
+async def test_an_error_of_a_task_keeps_no_traceback_after_it_was_reported(host: AsyncioHost) -> None:
+    wrong = ValueError("wrong")
+
+    @tool(task="required")
+    async def t() -> None:
+        raise wrong
+
+    assert isinstance(await run(t, host), Finished)
+    assert wrong.__traceback__ is None
