@@ -1,4 +1,4 @@
-"""The requests in flight: how many are admitted, which of them wait, and which legs are shed.
+"""The requests in flight: how many are admitted, and which of them wait.
 
 A request counts from the moment its headers are complete, before any work is spent on it. Up to a limit, requests are
 processed; half as many again wait for a place; all others are refused at once. A request does not count while its
@@ -23,6 +23,7 @@ import msgspec
 
 from gateway.admission.arrivals import Arrivals, token_of
 from gateway.admission.leg_limit import Limit
+from gateway.admission.shedding import LONGEST_WINDOW_SECONDS, LoadShedding, percentile
 from gateway.errors import Overloaded, TooManyWaiting
 from gateway.observability.counters import Count
 from gateway.runtime.fairness import FairQueue
@@ -33,31 +34,24 @@ WINDOW_SECONDS: Final = 0.25
 WINDOW_REQUESTS: Final = 10
 """Fewer waiting times than this say little; they are evaluated after `LONGEST_WINDOW_SECONDS`."""
 
-LONGEST_WINDOW_SECONDS: Final = 1.0
-
 LONGEST_WAIT_SECONDS: Final = 10.0
 """A request that has waited for a place this long is refused."""
 
 MAX_CREDENTIALS: Final = 1024
 """How many credentials of callers over their share are remembered."""
 
-_PERCENTILE: Final = 0.9
-
 
 class InFlight:
-    """Counts requests, makes them wait, and decides which legs to shed.
+    """Counts requests and makes them wait. `shedding` learns of their waits and decides which legs to shed.
 
-    `target_seconds` is how long requests may wait, from their headers to their leg, 90th percentile. Above it, legs are
-    shed at their checkpoints. `clock` returns seconds that never go back. `share_refusals` counts requests refused
-    because their caller had its share of the room to wait in.
+    `target_seconds` is how long requests may wait, from their headers to their leg, 90th percentile. `clock` returns
+    seconds that never go back. `share_refusals` counts requests refused because their caller had its share of the room
+    to wait in.
     """
 
     def __init__(self, limit: Limit, target_seconds: float, clock: Callable[[], float]) -> None:
-        self.draining = False
-        self._draining_since = math.inf
-        self._notice_is_over = False
+        self.shedding: Final = LoadShedding(target_seconds, clock)
         self._limit = limit
-        self._target = target_seconds
         self.clock = clock
         self._arrivals = Arrivals()
         self._known_arrivals = Arrivals()  # of verified tokens, if the others leave no room
@@ -69,8 +63,6 @@ class InFlight:
         self.share_refusals = Count()
         self.refusal: type[Overloaded] = Overloaded
         self._loop_waits: list[float] = []
-        self._queue_waits: list[float] = []
-        self._looked_at_p90 = 0.0
         self._waiting_since: dict[asyncio.Future[float], float] = {}
         self._last_place_given = -math.inf
         self._turns: list[float] = []
@@ -80,7 +72,6 @@ class InFlight:
         self._window_began = clock()
         self._highest = 0
         self._reached = False
-        self._sheds_wanted = 0
 
     @property
     def limit(self) -> int:
@@ -94,11 +85,6 @@ class InFlight:
         return self._running + self._reserved + self._queue.size + arrived
 
     @property
-    def queue_target(self) -> float:
-        """The target for the waiting time of requests, 90th percentile, in seconds."""
-        return self._target
-
-    @property
     def queue_wait_p90(self) -> float:
         """How long requests wait from their headers to their leg, 90th percentile, in seconds.
 
@@ -106,10 +92,10 @@ class InFlight:
         far, and nothing old counts. Shedding uses the waits that have ended.
         """
         now = self.clock()
-        so_far = _percentile([now - since for since in tuple(self._waiting_since.values())])
+        so_far = percentile([now - since for since in tuple(self._waiting_since.values())])
         if now - max(self._last_identified, self._last_place_given) > LONGEST_WINDOW_SECONDS:
             return so_far
-        return max(so_far, self._looked_at_p90, _percentile(self._queue_waits))
+        return max(so_far, self.shedding.wait_p90())
 
     @property
     def waiting(self) -> int:
@@ -120,15 +106,6 @@ class InFlight:
     def callers_waiting(self) -> int:
         """How many callers wait for a place."""
         return self._queue.callers
-
-    def drain(self) -> None:
-        """Shed every running leg at its next checkpoint."""
-        self.draining = True
-        self._draining_since = self.clock()
-
-    def end_notice(self) -> None:
-        """Shed every leg, including those that arrived before load balancers noticed the drain."""
-        self._notice_is_over = True
 
     def arrive(
         self, credential: bytes | None = None, is_verified: Callable[[bytes], bool] | None = None
@@ -260,24 +237,18 @@ class InFlight:
         self._loop_waits.append(waited)
         self._last_identified = self._last_began
 
-    def entered(self, waited: float) -> None:
-        """Note how long a request waited in total until its leg began, in seconds."""
-        self._queue_waits.append(waited)
-
     def _look(self, now: float) -> None:
         """Evaluate the window that ends now."""
         self._limit.adjust(
-            _percentile(self._loop_waits),
+            percentile(self._loop_waits),
             turn_seconds=statistics.median(self._turns) if self._turns else None,
             highest=self._highest,
             running=self._running + self._reserved,
             reached=self._reached,
         )
-        self._looked_at_p90 = wait = _percentile(self._queue_waits)
-        # The number of legs in excess of the target; the first ones to reach a checkpoint are shed.
-        self._sheds_wanted = math.ceil(self._highest * (1 - self._target / wait)) if wait > self._target else 0
-        for samples in (self._loop_waits, self._queue_waits, self._turns):
-            samples.clear()
+        self.shedding.judge(now, self._highest)
+        self._loop_waits.clear()
+        self._turns.clear()
         self._window_began = now
         self._highest = self.in_flight
         self._reached = False
@@ -365,23 +336,6 @@ class InFlight:
         if not self._reserved_by[caller]:
             del self._reserved_by[caller]
 
-    def wants_shed(self, began: float) -> bool:
-        """Return whether a leg should end at its checkpoint, so another replica can continue the call.
-
-        A leg that has hardly begun is cheaper to finish than to shed, unless the replica is draining. A leg that began
-        after the drain is kept until the notice is over. The balancer that sent it here could do so again, and a call
-        can be shed only a few times. `began` is a time on `clock`.
-        """
-        if self.draining:
-            return self._notice_is_over or began <= self._draining_since
-        now = self.clock()
-        if self._sheds_wanted <= 0 or now - began < self._target:
-            return False
-        if now - self._window_began > LONGEST_WINDOW_SECONDS:
-            return False  # no request has waited since
-        self._sheds_wanted -= 1
-        return True
-
 
 class InFlightVisit(msgspec.Struct):
     """One request on its way: it arrives, begins, enters and leaves.
@@ -438,14 +392,14 @@ class InFlightVisit(msgspec.Struct):
             requests.check_share(caller, self._credential)
             return self._wait(goes_on=goes_on)
         self._has_place = True
-        requests.entered(self._waited)
+        requests.shedding.began(self._waited)
         return None
 
     async def _wait(self, *, goes_on: bool) -> None:
         requests = self._requests
         self._waited += await requests.wait_for_place(self._caller, self._waited, goes_on=goes_on)
         self._has_place = True
-        requests.entered(self._waited)
+        requests.shedding.began(self._waited)
 
     def leave(self) -> None:
         """Free the place, in whatever way the request ended."""
@@ -455,8 +409,3 @@ class InFlightVisit(msgspec.Struct):
             self._requests.free_place(self._caller)
         if self._arrivals is not None:
             self.step_aside()
-
-
-def _percentile(waits: list[float]) -> float:
-    """Return the 90th percentile, 0 if there are no waits."""
-    return sorted(waits)[int(len(waits) * _PERCENTILE)] if waits else 0.0

@@ -22,9 +22,9 @@ def show_load(load: InFlight, telemetry: Telemetry) -> None:
         (
             "gateway_queue_target_seconds",
             "Target for the time that requests wait for their leg, 90th percentile.",
-            lambda: load.queue_target,
+            lambda: load.shedding.target_seconds,
         ),
-        ("gateway_draining", "Whether this replica is draining: 1 or 0.", lambda: load.draining),
+        ("gateway_draining", "Whether this replica is draining: 1 or 0.", lambda: load.shedding.draining),
     ):
         telemetry.gauge(name, documentation).set_function(value)
     Counts(

@@ -214,13 +214,13 @@ class GatewayApp:
         """Start draining: report not ready, shed legs at their checkpoints, and close connections after responses."""
         if not self.leaving:
             self.leaving = True
-            self._services.load.drain()
+            self._services.load.shedding.drain()
             self._endpoint.close_connections()
 
     def leave(self) -> None:
         """Accept no new work, shed the rest, and end the streams that would otherwise stay open."""
         self._endpoint.takes_on = False
-        self._services.load.end_notice()
+        self._services.load.shedding.end_notice()
         self._services.changes.close()
         self._services.waiting.close()
 

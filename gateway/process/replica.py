@@ -128,7 +128,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         audit=audit.log,
         policy=LegPolicy.of(settings),
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
-        shedding=load,
+        shedding=load.shedding,
         tracing=tracing,
     )
     authenticator = make_verifier(settings, telemetry, challenges)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admission.arrivals import Arrivals
-from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, InFlight, InFlightVisit
+from gateway.admission.inflight import InFlight, InFlightVisit
 from gateway.admission.leg_limit import LEAST, AdaptiveLimit, FixedLimit, Limit
+from gateway.admission.shedding import LONGEST_WINDOW_SECONDS
 from gateway.errors import Overloaded
 from tests.clocks import Clock
 

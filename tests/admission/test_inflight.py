@@ -9,8 +9,9 @@ from collections.abc import Awaitable
 import pytest
 
 from gateway.admission import inflight
-from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, WINDOW_REQUESTS, WINDOW_SECONDS, InFlight, InFlightVisit
+from gateway.admission.inflight import WINDOW_REQUESTS, WINDOW_SECONDS, InFlight, InFlightVisit
 from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
+from gateway.admission.shedding import LONGEST_WINDOW_SECONDS
 from gateway.errors import Overloaded, TooManyWaiting
 from tests.clocks import Clock
 
@@ -196,15 +197,15 @@ async def test_a_short_leg_is_finished_and_a_long_one_shed_while_requests_wait_t
     load = InFlight(FixedLimit(100), TARGET, clock)
     working = [enter(load) for _ in range(20)]
     pass_window(load, clock, wait=0.0)
-    assert not load.wants_shed(clock.now - 10.0)
+    assert not load.shedding.wants_shed(clock.now - 10.0)
     pass_window(load, clock, wait=2 * TARGET)
     assert load.queue_wait_p90 == pytest.approx(2 * TARGET)
-    assert not load.wants_shed(clock.now - TARGET / 2)
-    shed = sum(load.wants_shed(clock.now - 1.0) for _ in range(100))
+    assert not load.shedding.wants_shed(clock.now - TARGET / 2)
+    shed = sum(load.shedding.wants_shed(clock.now - 1.0) for _ in range(100))
     # Twice the target: half of the requests in flight were too many.
     assert shed == pytest.approx((len(working) + WINDOW_REQUESTS) / 2, abs=1)
     pass_window(load, clock, wait=TARGET / 2)
-    assert not load.wants_shed(clock.now - 1.0)
+    assert not load.shedding.wants_shed(clock.now - 1.0)
 
 
 async def test_the_wait_that_is_shown_is_never_zero_while_requests_wait(clock: Clock) -> None:
@@ -252,7 +253,7 @@ async def test_sheds_go_by_the_waits_that_have_ended(clock: Clock) -> None:
     visit, future = await line_up(load)
     clock.now += 1.0
     assert load.queue_wait_p90 == pytest.approx(1.0)
-    assert not load.wants_shed(clock.now - 1.0)
+    assert not load.shedding.wants_shed(clock.now - 1.0)
     future.cancel()
     await let_run()
     visit.leave()
@@ -264,34 +265,33 @@ async def test_no_leg_is_shed_for_what_is_long_past(clock: Clock) -> None:
     enter(load)
     pass_window(load, clock, wait=2 * TARGET)
     clock.now += LONGEST_WINDOW_SECONDS + 0.1
-    assert not load.wants_shed(clock.now - 1.0)
+    assert not load.shedding.wants_shed(clock.now - 1.0)
 
 
 async def test_few_requests_are_looked_at_later(clock: Clock) -> None:
     load = InFlight(FixedLimit(100), TARGET, clock)
     enter(load)
     pass_window(load, clock, wait=2 * TARGET, requests=2)
-    assert not load.wants_shed(clock.now - 1.0)
+    assert not load.shedding.wants_shed(clock.now - 1.0)
     clock.now += LONGEST_WINDOW_SECONDS
     enter(load)
-    assert load.wants_shed(clock.now - 1.0)
+    assert load.shedding.wants_shed(clock.now - 1.0)
 
 
 async def test_a_replica_that_leaves_sheds_every_leg_that_runs(clock: Clock) -> None:
     load = InFlight(FixedLimit(100), TARGET, clock)
-    load.drain()
-    assert load.draining
-    assert all(load.wants_shed(clock.now) for _ in range(1000))
+    load.shedding.drain()
+    assert all(load.shedding.wants_shed(clock.now) for _ in range(1000))
 
 
 async def test_legs_that_begin_after_the_drain_are_kept_until_the_notice_is_over(clock: Clock) -> None:
     load = InFlight(FixedLimit(100), TARGET, clock)
-    load.drain()
+    load.shedding.drain()
     clock.now += 2.0
-    assert not load.wants_shed(clock.now - 1.0)
-    assert load.wants_shed(clock.now - 3.0)
-    load.end_notice()
-    assert load.wants_shed(clock.now - 1.0)
+    assert not load.shedding.wants_shed(clock.now - 1.0)
+    assert load.shedding.wants_shed(clock.now - 3.0)
+    load.shedding.end_notice()
+    assert load.shedding.wants_shed(clock.now - 1.0)
 
 
 async def test_waiting_for_a_place_does_not_make_the_limit_fall(clock: Clock) -> None:

@@ -26,7 +26,7 @@ META = {
     META_CAPABILITIES: {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
 }
 RUN = Call("engine.driver.run_leg", "authoring.served.Served._run")
-SHED = Call("engine.leg.Leg._shed", "admission.inflight.InFlight.wants_shed")
+SHED = Call("engine.leg.Leg._shed", "admission.shedding.LoadShedding.wants_shed")
 OWNER = Call("calls.task_creation.TaskCalls.create", "storage.task_store.RedisTaskStore.owner")
 CREATE = Call("calls.task_creation.TaskCalls.create", "storage.task_store.RedisTaskStore.create")
 READ = Call("engine.asking.AskingLeg._value", "authoring.forms.questions.Elicit.question.<locals>.<lambda>")
@@ -98,7 +98,7 @@ async def calls_up(app: GatewayApp, name: str, **brought: Any) -> list[Call]:
 async def test_legs_of_all_kinds_together_make_no_more_than_four_different_calls_up(app: GatewayApp) -> None:
     found = {name: await calls_up(app, name) for name in ("complete", "ask", "detach")}
     app.drain()
-    app._services.load.end_notice()
+    app._services.load.shedding.end_notice()
     found["shed"] = await calls_up(app, "shed")
     assert found == {"complete": [RUN], "ask": [RUN], "detach": [RUN, OWNER, CREATE], "shed": [RUN, SHED]}
     assert len({call for calls in found.values() for call in calls}) <= MOST

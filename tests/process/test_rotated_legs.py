@@ -166,7 +166,7 @@ async def test_a_leg_that_sheds(site: Rotating) -> None:
     del running
     check_rotated()
     running = await in_flight(site, **call("count", requestState=state))
-    site.first._services.load.end_notice()
+    site.first._services.load.shedding.end_notice()
     let_go()
     assert sealed_with((await running).state) == key_id(NEW)
 

@@ -334,7 +334,7 @@ def test_every_limit_of_calls_that_ask_comes_from_its_setting() -> None:
 @pytest.mark.setting("max_inflight", "queue_target_ms")
 def test_the_load_of_a_replica_is_limited_as_it_is_set() -> None:
     load: Any = replica._load(Settings.load({}, max_inflight=3, queue_target_ms=2000))
-    assert (load.limit, load.queue_target) == (3, 2)
+    assert (load.limit, load.shedding.target_seconds) == (3, 2)
 
 
 @pytest.mark.setting(
