@@ -11,8 +11,8 @@ from gateway.authoring.mistakes import cut_to_author, explain, place_of_error
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import LegTimedOut
-from gateway.engine.policy import LegPolicy
 from gateway.errors import (
     AskError,
     CannotContinue,

@@ -25,8 +25,8 @@ from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Away, Detaching, Leg
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, Outcome, Shed
-from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import exceeds
 from gateway.ensured import ensured, ensured_type

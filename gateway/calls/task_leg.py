@@ -19,8 +19,8 @@ from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Journal, MalformedJournal, journal_key
 from gateway.engine.leg import Detaching, Leg, Stepping
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Completed, Failed, NeedsInput, NotKept, Outcome, Shed
-from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Question
 from gateway.ensured import ensured_type
 from gateway.errors import InternalError, RpcError

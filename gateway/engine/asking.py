@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 from gateway.engine.host import Host
 from gateway.engine.journal import Journal, journal_key
 from gateway.engine.keys import check_key
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Failed, NeedsInput
-from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
 from gateway.engine.stopping import LegStopped, StoppableLeg
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability

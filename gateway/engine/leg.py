@@ -19,8 +19,8 @@ from gateway.engine.asking import STEP, AskingLeg
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Detached, NotKept, Shed
-from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer
 from gateway.engine.values import (
     MAX_VALUE_BYTES,

@@ -20,7 +20,7 @@ from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_creation import TaskCalls, TaskLimits
-from gateway.engine.policy import LegPolicy
+from gateway.engine.leg_policy import LegPolicy
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import Telemetry
 from gateway.process.preflight import load_tools

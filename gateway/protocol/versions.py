@@ -1,4 +1,4 @@
-"""Pure: protocol versions, their names in messages, and the wire that a message chooses.
+"""Pure: protocol versions and their names in messages.
 
 Sources: 2026-07-28 "Versioning and Compatibility" and "basic", section "`_meta`"; 2025-11-25 "Lifecycle", Version
 Negotiation.
@@ -6,12 +6,10 @@ Negotiation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from gateway.errors import InvalidParams, UnsupportedVersion
-from gateway.protocol.jsonrpc import Message, Request, Response
+from gateway.errors import InvalidParams
 
 RELEASED: Final = "2026-07-28"
 DRAFT: Final = "DRAFT-2026-v1"
@@ -61,37 +59,6 @@ class Wire(StrEnum):
     DRAFT = "draft"
 
 
-def choose_wire(message: Message, header_version: str | None) -> Wire:
-    """Return the wire that a message chooses. Its `_meta` takes precedence over the trimmed `MCP-Protocol-Version`.
-
-    `Wire.LEGACY` is the default. Such a message needs a session, and the version of the session decides in the end; see
-    `wire_of`.
-
-    Raises:
-        UnsupportedVersion: the header names a version that is not served.
-        InvalidParams: the `protocolVersion` of an `initialize` is not a string.
-    """
-    if header_version == RELEASED or (not isinstance(message, Response) and _has_modern_meta(message.params)):
-        return Wire.RELEASED
-    if isinstance(message, Request) and message.method == INITIALIZE:
-        return wire_of(negotiate(message.params.get("protocolVersion")))
-    if header_version == DRAFT:
-        return Wire.DRAFT
-    if header_version is None or header_version in LEGACY_VERSIONS:
-        return Wire.LEGACY
-    raise UnsupportedVersion(SUPPORTED_VERSIONS, header_version)
-
-
-def wire_of_headers(version: str | None, *, in_session: bool) -> Wire | None:
-    """Return the wire of a message that cannot be read, or None if the headers do not show it.
-
-    `version` is the `MCP-Protocol-Version` header, trimmed. Without one, a session decides.
-    """
-    if version == DRAFT:
-        return Wire.DRAFT
-    return Wire.LEGACY if version in LEGACY_VERSIONS or (version is None and in_session) else None
-
-
 def negotiate(requested: Any) -> str:
     """Return the version to answer an `initialize` with: the requested one, or else the one that this build prefers.
 
@@ -107,9 +74,3 @@ def negotiate(requested: Any) -> str:
 def wire_of(version: str) -> Wire:
     """Return the wire of a version that `negotiate` returned."""
     return Wire.DRAFT if version == DRAFT else Wire.LEGACY
-
-
-def _has_modern_meta(params: Mapping[str, Any]) -> bool:
-    """Return whether the message carries its own version or capabilities, which no handshake wire does."""
-    meta = params.get("_meta")
-    return type(meta) is dict and (META_PROTOCOL_VERSION in meta or META_CLIENT_CAPABILITIES in meta)

@@ -28,8 +28,8 @@ from gateway.engine.driver import run_leg
 from gateway.engine.host import Keeper
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome
-from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import copy_json
 from gateway.ensured import ensured, ensured_type

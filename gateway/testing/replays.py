@@ -20,8 +20,8 @@ from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Completed, Detached, Failed, NeedsInput, NotKept, Outcome
-from gateway.engine.policy import LegPolicy
 from gateway.engine.questions import InvalidAnswer, Question
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AskError, GatewayError

@@ -19,7 +19,8 @@ from gateway.protocol.headers import PROTOCOL_VERSION, SESSION_ID, Headers
 from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
 from gateway.protocol.method_table import TARGETS
 from gateway.protocol.strict_json import MAX_DEPTH, MAX_VALUES, decode
-from gateway.protocol.versions import Wire, choose_wire, wire_of_headers
+from gateway.protocol.versions import Wire
+from gateway.protocol.wire_choice import choose_wire, wire_of_headers
 from gateway.registry.registry import Registry
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.handshake_wire import HandshakeWire

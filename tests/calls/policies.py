@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.engine.policy import LegPolicy
+from gateway.engine.leg_policy import LegPolicy
 from gateway.settings.model import Settings
 
 POLICY = LegPolicy.of(Settings())

@@ -49,7 +49,7 @@ from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
 from gateway.protocol.uris.globs import globs_of_uris
 from gateway.protocol.uris.templates import ForeignTemplate
-from gateway.protocol.versions import choose_wire
+from gateway.protocol.wire_choice import choose_wire
 from gateway.sealing import base64url
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Rejected, Sealer

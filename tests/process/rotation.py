@@ -16,7 +16,7 @@ import redis
 import uvicorn
 
 from gateway.auth.tokens import mint
-from gateway.engine.policy import LegPolicy
+from gateway.engine.leg_policy import LegPolicy
 from gateway.process.app import GatewayApp
 from gateway.process.replica import build
 from gateway.process.services import watch_key_file

@@ -16,7 +16,7 @@ from gateway.protocol.jsonrpc import Request, Response, error_response, parse_me
 from gateway.protocol.released.requests import read_request
 from gateway.protocol.requests import ToolCall, read_tool_call
 from gateway.protocol.strict_json import decode, encode
-from gateway.protocol.versions import choose_wire
+from gateway.protocol.wire_choice import choose_wire
 
 GOOD: dict[str, Any] = {
     "jsonrpc": "2.0",

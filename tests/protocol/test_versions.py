@@ -12,10 +12,10 @@ from gateway.protocol.versions import (
     META_CLIENT_CAPABILITIES,
     META_PROTOCOL_VERSION,
     Wire,
-    choose_wire,
     negotiate,
     wire_of,
 )
+from gateway.protocol.wire_choice import choose_wire
 
 DRAFT = "DRAFT-2026-v1"
 

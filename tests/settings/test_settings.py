@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from gateway.engine.policy import LegPolicy
+from gateway.engine.leg_policy import LegPolicy
 from gateway.errors import ConfigurationError
 from gateway.settings.model import MIN_JWT_SECRET_BYTES, Settings, known_variables, secret_fields, variable
 from gateway.settings.problems import Problems

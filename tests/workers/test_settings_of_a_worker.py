@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.engine.policy import LegPolicy
+from gateway.engine.leg_policy import LegPolicy
 from gateway.process.exit import Ending
 from gateway.settings.model import Settings
 from gateway_workers import __main__ as command

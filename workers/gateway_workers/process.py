@@ -17,7 +17,7 @@ from typing import Final
 import uvloop
 
 from gateway.authoring.lifespans import open_at_start
-from gateway.engine.policy import LegPolicy
+from gateway.engine.leg_policy import LegPolicy
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now

@@ -17,7 +17,7 @@ from gateway.calls.failures import Failures, failed_result
 from gateway.calls.ports import Tracing
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
-from gateway.engine.policy import LegPolicy
+from gateway.engine.leg_policy import LegPolicy
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge, WorkersLost
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
