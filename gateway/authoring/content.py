@@ -249,5 +249,8 @@ def _contents(value: object, uri: str, mime_type: str | None) -> object:
 
 def _base64(data: bytes, maker: str) -> str:
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise AuthoringError(f"content.{maker} takes bytes, not {type(data).__name__}")
+        raise AuthoringError(
+            f"content.{maker} takes the bytes of the file, not {type(data).__name__}: path.read_bytes(), or "
+            "base64.b64decode(text)"
+        )
     return base64.b64encode(data).decode()

@@ -36,7 +36,10 @@ _ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("BlobResourceContents", "TextResourceContents"), _CONTENTS),
     **dict.fromkeys(("CallToolResult", "ToolResult"), "use `from gateway import ToolResult`"),
     "InputRequiredResult": "use `from gateway import InputRequired`",
-    **dict.fromkeys(("Headers", "HTTPConnection", "Request"), "take `ctx: Context` instead, and read ctx.headers"),
+    **dict.fromkeys(
+        ("Headers", "HTTPConnection", "Request"),
+        "take `ctx: Context` instead (from gateway import Context), and read ctx.headers",
+    ),
     "Progress": "report it with ctx.progress",
 }
 """What to use instead, by the name of the class."""

@@ -230,7 +230,7 @@ class AskingLeg(StoppableLeg):
 def _asked_in_step(step: str, keys: Iterable[str]) -> AuthoringError:
     return AuthoringError(
         f"step {step!r} asks {', '.join(map(repr, keys))}, so the step would run again with the answer; ask before the "
-        "step, and pass the answer to it"
+        f"step, and pass the answer to it: ctx.step({step!r}, function, answer)"
     )
 
 

@@ -52,7 +52,13 @@ Migration: TypeAlias = Callable[[Json], Any]
 Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
 """Awaits what a step with that key runs, and returns its result."""
 
-_ANNOTATE: Final = "annotate the function's return type, or return JSON: a dict, a list, text, a number"
+_ANNOTATE: Final = (
+    "return JSON (a dict, a list, text, a number), or a model or dataclass that the function's return type names"
+)
+_CANNOT_DETACH: Final = (
+    "only a tool that may be a task can detach: write `@tool(task='optional')`, or 'required' to refuse clients "
+    "without tasks"
+)
 _NAME_TYPE: Final = "pass its type too, as in `checkpoint(value, list[Model])`"
 _NEW_KEY: Final = "let its type accept the old form too, or give the step a new key"
 _MIGRATE: Final = "let its type accept the old form too, or increase the tool's `version` and add a migration"
@@ -299,7 +305,7 @@ class Leg(AskingLeg):
         if self.outcome is not None:
             await self._stop_again()
         if self._detaching is Detaching.FORBIDDEN:
-            raise self.broken(AuthoringError("only a tool with task='optional' or task='required' can detach"))
+            raise self.broken(AuthoringError(_CANNOT_DETACH))
         if self._detaching is Detaching.POSSIBLE:
             self.stop(Detached())
         return self.in_task

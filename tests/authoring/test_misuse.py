@@ -292,7 +292,8 @@ async def test_answers_that_were_used_or_left_behind_are_not_named(name: str, ca
 
 def test_a_request_of_a_web_framework_leads_to_the_headers() -> None:
     with pytest.raises(
-        AuthoringError, match=r"takes the Request of starlette; take `ctx: Context` instead, and read ctx\.headers$"
+        AuthoringError,
+        match=r"starlette; take `ctx: Context` instead \(from gateway import Context\), and read ctx\.headers$",
     ):
 
         @tool

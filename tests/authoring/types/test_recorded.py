@@ -342,8 +342,8 @@ async def test_without_a_type_another_value_is_refused_with_the_way_out(function
     with pytest.raises(AuthoringError) as refused:
         await call.leg()
     assert str(refused.value) == (
-        "the result of step 'it'[0]: Line is not a JSON value; annotate the function's return type, or return JSON: "
-        "a dict, a list, text, a number"
+        "the result of step 'it'[0]: Line is not a JSON value; return JSON (a dict, a list, text, a number), "
+        "or a model or dataclass that the function's return type names"
     )
 
 
