@@ -15,7 +15,7 @@ from gateway.authoring.mistakes import classes_in
 from gateway.authoring.other_libraries import refuse_other_libraries
 from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, hints_of, outer_names, unservable
 from gateway.authoring.types.model_schemas import model_schema, type_schema
-from gateway.authoring.types.model_validators import NestingLimit, has_null, is_small, stopping_validator
+from gateway.authoring.types.model_validators import NestingLimit, bounded_validator, has_null, is_small
 from gateway.authoring.types.typed_dicts import readable
 from gateway.errors import AuthoringError, GatewayError
 from gateway.json_schema.inlining import inlined
@@ -83,12 +83,12 @@ class Arguments:
         try:
             model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
             schema = _input_schema(model)
+            self._validate = bounded_validator(model.__pydantic_core_schema__).validate_python
+            self._list_all = bounded_validator(model.__pydantic_core_schema__, stops=False).validate_python
         except UNSERVABLE as error:
             raise _unservable(name, hints, parameters, error) from None
         _refuse_misfit_defaults(name, model, parameters)
         self.schema = inlined(schema)
-        self._model = model
-        self._validate = stopping_validator(model).validate_python
         self._nesting = NestingLimit(schema)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Arguments:
         """Return an error that also names every wrong item, if there cannot be many."""
         if is_small(arguments):
             try:
-                self._model.__pydantic_validator__.validate_python(arguments)
+                self._list_all(arguments)
             except ValidationError as error:
                 return error
         return first
@@ -291,7 +291,9 @@ def _unservable(
     for parameter in parameters:
         annotation = hints.get(parameter.name, Any)
         try:
-            type_schema(adapter_of(annotation), "validation")
+            adapter = adapter_of(annotation)
+            type_schema(adapter, "validation")
+            bounded_validator(adapter.core_schema)
         except UNSERVABLE as own:
             return unservable(annotation, f"{name}: the parameter {parameter.name!r}", own)
     return AuthoringError(f"{name}: its parameters cannot be arguments: {str(error).splitlines()[0]}")

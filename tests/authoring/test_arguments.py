@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ImportString, WithJsonSchema
 
 from gateway import Context, PlainContext
 from gateway.authoring.arguments import (
@@ -34,6 +35,10 @@ class Colour(enum.Enum):
 class Address(BaseModel):
     street: str
     number: int
+
+
+class Search(BaseModel):
+    patterns: list[dict[str, re.Pattern[str]]]
 
 
 def exhaust(_value: Any) -> Any:
@@ -366,3 +371,26 @@ def test_in_large_arguments_only_outer_nulls_are_left_out() -> None:
     assert (read["rows"], read["limit"]) == (large, 5)
     with pytest.raises(InvalidArguments, match=r"where\.limit"):
         Arguments(function).read({"rows": large, "where": {"limit": None}})
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        re.Pattern,
+        re.Pattern[bytes],
+        list[re.Pattern[str]],
+        re.Pattern[str] | None,
+        Annotated[re.Pattern[str], WithJsonSchema({"type": "string"})],
+        Search,
+        dict[str, Search],
+        ImportString,
+        list[ImportString[Callable[[], None]]],
+    ],
+    ids=str,
+)
+def test_no_type_compiles_or_imports_what_callers_send(annotation: Any) -> None:
+    def function(given: Any) -> None: ...
+
+    function.__annotations__["given"] = annotation
+    with pytest.raises(AuthoringError, match=r"'given'.*(compile|import) what callers send.*; take a str"):
+        Arguments(function)

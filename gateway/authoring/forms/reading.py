@@ -24,7 +24,7 @@ from typing_extensions import TypeAliasType, is_typeddict
 from gateway.authoring.forms.misfit_texts import misfit_of_model
 from gateway.authoring.forms.schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
 from gateway.authoring.types.codecs import adapter_of
-from gateway.authoring.types.model_validators import stopping_schema_validator
+from gateway.authoring.types.model_validators import bounded_validator
 from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
 from gateway.errors import AuthoringError
 
@@ -202,7 +202,7 @@ def _made(kind: Any) -> Form:
             f"{type_name(kind)}: no form can ask for this type; use a flat pydantic model, a dataclass, str, int, "
             "float, bool, a date, or a choice (Literal or Enum)"
         ) from None
-    except (SchemaError, ImportError) as error:  # a wrong constraint, or a type that needs another package
+    except (SchemaError, ImportError, TypeError) as error:  # a wrong constraint, or a type that needs another package
         raise AuthoringError(f"{type_name(kind)}: {_last_line(error)}") from None
     except PydanticUserError as error:
         if error.code in ("class-not-fully-defined", "undefined-annotation") and not _has_fields(kind):
@@ -233,7 +233,7 @@ def _form_of_fields(kind: Any) -> Form:
         names = property_names(base)
         annotations = {names[name]: field.annotation for name, field in base.model_fields.items()}
     form, identity, texts = flat_form(schema, type_name(kind), annotations)
-    return Form(kind, form, identity, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
+    return Form(kind, form, identity, texts, bounded_validator(adapter.core_schema), has_one_field=False)
 
 
 def _form_of_one_field(kind: Any) -> Form:
@@ -241,9 +241,7 @@ def _form_of_one_field(kind: Any) -> Form:
     model = create_model("Form", **{FIELD: field})
     schema = TypeAdapter[Any](model).json_schema(schema_generator=FormSchemas)
     form, identity, texts = flat_form(schema, "", {FIELD: kind})
-    return Form(
-        kind, form, identity, texts, stopping_schema_validator(model.__pydantic_core_schema__), has_one_field=True
-    )
+    return Form(kind, form, identity, texts, bounded_validator(model.__pydantic_core_schema__), has_one_field=True)
 
 
 def _may_be_none(kind: Any) -> bool:

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import BaseModel
-from pydantic_core import CoreSchema, SchemaValidator
+from pydantic_core import CoreConfig, CoreSchema, SchemaValidator
 
-_STOPPING: Final = frozenset({"list", "set", "frozenset", "tuple", "dict"})
+from gateway.authoring.types.colliding_keys import KeyGuard, keys_to_guard
+
+_STOPPING: Final = frozenset(
+    {"list", "set", "frozenset", "tuple", "dict", "deque", "frozendict", "ordered-dict", "counter"}
+)
 _NOT_SCHEMAS: Final = frozenset({"default", "metadata", "expected", "serialization", "config"})
 _REFERENCE: Final = "#/$defs/"
+_COMPILES: Final = "re.Pattern would compile what callers send, at any cost"
+_PROGRAMS: Final = {
+    "pattern_either_validator": _COMPILES,
+    "pattern_str_validator": _COMPILES,
+    "pattern_bytes_validator": _COMPILES,
+    "import_string": "ImportString would import what callers send",
+}
+"""Pydantic's functions that must not read what callers send → why."""
 
 FREE_STEPS: Final = 2000
 STEPS_FOR_EACH: Final = 5
@@ -29,24 +41,53 @@ SMALL: Final = 5000
 @lru_cache(maxsize=1024)
 def stopping_validator(model: type[BaseModel]) -> SchemaValidator:
     """Return a validator of the model that stops at the first wrong item of a list, set, tuple or dict."""
-    return stopping_schema_validator(model.__pydantic_core_schema__)
+    return bounded_validator(model.__pydantic_core_schema__)
 
 
-def stopping_schema_validator(schema: CoreSchema) -> SchemaValidator:
-    """Return the same for any core schema."""
+def bounded_validator(schema: CoreSchema, *, stops: bool = True) -> SchemaValidator:
+    """Return the same for any core schema. Without `stops` it reports all problems, which takes too long for large values.
+
+    Raises:
+        TypeError: a type would compile or import what callers send.
+    """
+    rewriting = _Rewriting(stops=stops)
+    bounded = rewriting.of(schema)
+    for guard in rewriting.guards:
+        guard.complete(bounded.get("definitions", []))
     # Pydantic must not reuse the validators of nested models, because those do not stop.
-    return SchemaValidator(_stopping(schema), _use_prebuilt=False)
+    return SchemaValidator(bounded, _use_prebuilt=False)
 
 
-def _stopping(schema: Any) -> Any:
-    if isinstance(schema, list | tuple):
-        return type(schema)(_stopping(part) for part in schema)
-    if not isinstance(schema, Mapping):
-        return schema
-    copied = {name: part if name in _NOT_SCHEMAS else _stopping(part) for name, part in schema.items()}
-    if copied.get("type") in _STOPPING:
-        copied["fail_fast"] = True
-    return copied
+class _Rewriting:
+    """Makes a core schema of another one, whose validator has a cost in proportion."""
+
+    def __init__(self, *, stops: bool) -> None:
+        self.guards: list[KeyGuard] = []
+        self._stops = stops
+
+    def of(self, schema: Any, config: CoreConfig | None = None) -> Any:
+        if isinstance(schema, list | tuple):
+            return type(schema)(self.of(part, config) for part in schema)
+        if not isinstance(schema, Mapping):
+            return schema
+        _refuse_program(schema.get("function"))
+        config = schema.get("config", config)
+        copied = {name: part if name in _NOT_SCHEMAS else self.of(part, config) for name, part in schema.items()}
+        if copied.get("type") in _STOPPING and self._stops:
+            copied["fail_fast"] = True
+        keys = keys_to_guard(copied)
+        if keys is None:
+            return copied
+        self.guards.append(KeyGuard(keys, config))
+        return self.guards[-1].around(cast("CoreSchema", copied))
+
+
+def _refuse_program(function: Any) -> None:
+    """Refuse a type whose reading runs what callers write: an expression of any cost, or an import."""
+    called = function.get("function") if isinstance(function, Mapping) else None
+    why = _PROGRAMS.get(getattr(called, "__name__", ""))
+    if why is not None and getattr(called, "__module__", "").startswith("pydantic."):
+        raise TypeError(f"{why}; take a str, and check it in the function")
 
 
 class NestingLimit:
