@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
+from gateway.observability.destinations import FollowedFile
 from gateway.observability.line_writer import Lines, LineWriter, close_before_exit, closed_at_exit, stderr_writer
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import not_appendable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
+AUDIT_LOG: Final = "GATEWAY_AUDIT_LOG"
 _COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL = "http/protobuf"
 WHY_SET = "the checks of both kinds of process have seen it"
@@ -203,10 +205,10 @@ def make_audit_log(settings: Settings) -> OpenAuditLog:
 
 def _file_writer(path: str) -> LineWriter:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        file = FollowedFile(path, AUDIT_LOG)
     except OSError as error:
         raise not_appendable(path, error.errno or 0) from None
-    return closed_at_exit(LineWriter(descriptor, name="GATEWAY_AUDIT_LOG", owns_descriptor=True))
+    return closed_at_exit(LineWriter(file, name=AUDIT_LOG))
 
 
 def _nothing() -> None:
