@@ -168,23 +168,33 @@ REFUSED_SHARE: Final = 0.4
 """How full refused requests may make the queue of audit lines: nothing limits them while the log cannot be written."""
 
 
+def _nothing() -> None:
+    """Do nothing: standard error stays open."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAuditLog:
     """An audit log and its destination.
 
     `close` writes the queued lines and closes the file; later lines are lost. It also happens when the process ends.
+    `look` makes the writer check at once whether its file was moved.
     """
 
     log: AuditLog
-    lost: Callable[[], int]
-    close: Callable[[], None]
+    lost: Callable[[], int] = int
+    close: Callable[[], None] = _nothing
+    look: Callable[[], None] = _nothing
+
+    async def reopen(self) -> None:
+        """Open the file again if it was moved."""
+        self.look()
 
 
 def make_audit_log(settings: Settings) -> OpenAuditLog:
     """Open the audit log that the settings describe; raise `ConfigurationError` if its file cannot be written."""
     as_json = settings.log_format == "json"
     if settings.audit_log == "off":
-        return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json), int, _nothing)
+        return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json))
     to_stderr = settings.audit_log == "stderr"
     writer = stderr_writer() if to_stderr else _file_writer(settings.audit_log)
     writer.keeps = settings.audit_log_required
@@ -200,7 +210,7 @@ def make_audit_log(settings: Settings) -> OpenAuditLog:
         write_refused=refused.write,
     )
     close = _nothing if to_stderr else functools.partial(close_before_exit, writer)
-    return OpenAuditLog(audit, lambda: lines.lost + refused.lost, close)
+    return OpenAuditLog(audit, lambda: lines.lost + refused.lost, close, writer.look)
 
 
 def _file_writer(path: str) -> LineWriter:
@@ -209,7 +219,3 @@ def _file_writer(path: str) -> LineWriter:
     except OSError as error:
         raise not_appendable(path, error.errno or 0) from None
     return closed_at_exit(LineWriter(file, name=AUDIT_LOG))
-
-
-def _nothing() -> None:
-    """Close nothing: standard error stays open."""

@@ -116,6 +116,20 @@ def test_of_a_file_that_is_moved_compressed_and_deleted_no_line_is_missing_unnot
         assert audit.lines >= callers.ran - audit.lost
 
 
+def test_logrotate_that_creates_a_file_and_sends_a_hangup_loses_no_line(tmp_path: Path) -> None:
+    with audited(tmp_path, tmp_path / "audit", GATEWAY_AUDIT_LOG_REQUIRED="on") as audit:
+        hangup = ["postrotate", f"kill -HUP {audit.replica.pid}", "endscript"]
+        logrotate = Logrotate(tmp_path, audit.path, "create 0640", "compress", "delaycompress", *hangup)
+        with calling(audit.replica) as callers:
+            for _ in range(ROUNDS):
+                callers.wait_for(20)
+                logrotate.rotate()
+        wait_until(lambda: audit.lines == callers.ran, "a line for each call that ran")
+        assert len(list(audit.folder.iterdir())) == ROUNDS + 1, "logrotate has found each file where it left it"
+        assert not callers.broken
+        assert (audit.lost, audit.warnings) == (0, 0)
+
+
 def test_a_deleted_file_is_replaced_within_a_second_without_calls(tmp_path: Path) -> None:
     with audited(tmp_path, tmp_path / "audit") as audit:
         assert post(audit.replica, ECHO).status == 200
