@@ -23,6 +23,7 @@ from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import Telemetry
 from gateway.runtime.background import task_running
 from gateway.runtime.file_watcher import FileWatcher
+from gateway.runtime.reread import rereading
 from gateway.runtime.sources import Clock
 from gateway.settings.hosts import place_of
 
@@ -173,8 +174,9 @@ class UrlKeys(CurrentKeys):
         """
         await self._read()
         try:
-            async with task_running(self._keep_fresh()):
-                yield
+            with rereading(self._read_anew):
+                async with task_running(self._keep_fresh()):
+                    yield
         finally:
             if self._reading is not None:
                 self._reading.cancel()
@@ -221,6 +223,12 @@ class UrlKeys(CurrentKeys):
             self._reading = asyncio.create_task(self._read_once())
         # A client that disconnects must not end the read for the others.
         await asyncio.shield(self._reading)
+
+    async def _read_anew(self) -> None:
+        """Read the key set with a read that begins now."""
+        if self._reading is not None:
+            await self._read()
+        await self._read()
 
     async def _read_once(self) -> None:
         problem: str | None = None

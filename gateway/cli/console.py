@@ -8,6 +8,7 @@ import select
 import sys
 from typing import Final, TextIO
 
+from gateway.observability.destinations import Destination
 from gateway.observability.line_writer import CLOSE_SECONDS, MAX_QUEUED_BYTES, Lines, LineWriter
 
 _POLL_SECONDS: Final = 0.5
@@ -28,7 +29,7 @@ class Console:
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = _descriptor(sys.stdout if out is None else out)
         error = _descriptor(sys.stderr if err is None else err)
-        writer = None if self._out is None else LineWriter(self._out)
+        writer = None if self._out is None else LineWriter(Destination(self._out))
         self._copier = None if error is None else self._writer_to(error, writer)
         self._writers = [entry for entry in {writer, self._copier} if entry is not None]
         self._words = None if writer is None else Lines(writer)
@@ -38,7 +39,7 @@ class Console:
         """Return one writer for both streams if they are the same terminal or file, so that lines stay in order."""
         if writer is not None and self._out is not None and os.path.sameopenfile(self._out, error):
             return writer
-        return LineWriter(error)
+        return LineWriter(Destination(error))
 
     def say(self, text: str) -> None:
         """Print one line for people. Never waits and never fails."""

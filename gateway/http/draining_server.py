@@ -10,7 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
+from typing import TypeAlias
 
 import uvicorn
 
@@ -24,6 +26,8 @@ from gateway.http.slow_clients import Sweeper
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
+
+SignalHandler: TypeAlias = Callable[[int, FrameType | None], object]
 
 LOOK_SECONDS = 0.1
 """How often a replica that drains checks whether all work is finished."""
@@ -48,7 +52,8 @@ class DrainingServer(uvicorn.Server):
     socket that the next process serves.
 
     `on_notice` and `on_leaving` are called once, on the event loop, at the first signal and when the notice is over;
-    `on_signal` in the signal handler, at each signal.
+    `on_signal` in the signal handler, at each signal; `on_ready` once it serves. `further_signals` handles other
+    signals while it serves, and gets the handler that ends it.
     """
 
     def __init__(
@@ -64,6 +69,8 @@ class DrainingServer(uvicorn.Server):
         on_notice: Callable[[], None] = lambda: None,
         on_leaving: Callable[[], None] = lambda: None,
         on_signal: Callable[[], None] = lambda: None,
+        on_ready: Callable[[], None] = lambda: None,
+        further_signals: Callable[[SignalHandler], AbstractContextManager[None]] | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -86,6 +93,8 @@ class DrainingServer(uvicorn.Server):
         self._on_notice = on_notice
         self._on_leaving = on_leaving
         self._on_signal = on_signal
+        self._on_ready = on_ready
+        self._further_signals = further_signals or contextlib.nullcontext
         self._rules = ConnectionRules(limits, callbacks)
         self._path = path
         self._acceptor: Acceptor | None = None
@@ -101,6 +110,7 @@ class DrainingServer(uvicorn.Server):
                 host, port = sock.getsockname()[:2]
                 address = f"[{host}]" if ":" in host else host
                 log.info("serving", extra={"url": f"http://{address}:{port}{self._path}"})
+            self._on_ready()
 
     def make_connection(self) -> Connection:
         """Return the protocol object for a new connection."""
@@ -164,7 +174,8 @@ class DrainingServer(uvicorn.Server):
         handled = (signal.SIGTERM, signal.SIGINT)
         originals = {number: signal.signal(number, self.handle_exit) for number in handled}
         try:
-            yield
+            with self._further_signals(self.handle_exit):
+                yield
         finally:
             for number, handler in originals.items():
                 signal.signal(number, handler)

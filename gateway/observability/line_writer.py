@@ -10,11 +10,13 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
-import os
 import sys
 import threading
 import time
+from collections import deque
 from typing import Final
+
+from gateway.observability.destinations import Destination, Fate
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +27,11 @@ PAUSE_SECONDS: Final = 0.01
 """The pause between two writes. It lets one write take many lines, such as ten at a thousand lines a second."""
 
 IDLE_SECONDS: Final = 1.0
-"""How often an idle writer checks the queue. A line that a finalizer adds at the wrong moment does not wake it."""
+"""How often an idle writer checks the queue and the destination. A line that a finalizer adds at the wrong moment does
+not wake it."""
+
+COPY_SECONDS: Final = 1.0
+"""How long it may take to truncate or delete a file after its last bytes were copied. Lines of this time are lost."""
 
 RETRY_SECONDS: Final = 0.25
 """The pause between two attempts if the destination refuses lines."""
@@ -38,11 +44,10 @@ CLOSE_SECONDS: Final = 2.0
 
 
 class LineWriter:
-    """Appends whole lines to a file descriptor, in order, from its own thread.
+    """Appends whole lines to a destination, in order, from its own thread, and closes it after the last line.
 
     Write through `Lines`, which counts the lost lines of each kind separately. The log uses `name` to report that lines
-    cannot be written; "" is for the destination of the log itself. If `owns_descriptor`, the descriptor is closed after
-    the last line.
+    cannot be written; "" is for the destination of the log itself.
 
     Attributes:
         keeps: whether to keep and retry lines that the destination refuses, instead of dropping them.
@@ -50,16 +55,14 @@ class LineWriter:
 
     def __init__(
         self,
-        descriptor: int,
+        destination: Destination,
         *,
         name: str = "",
         max_queued_bytes: int = MAX_QUEUED_BYTES,
-        owns_descriptor: bool = False,
     ) -> None:
         self.keeps = False
         self.max_queued_bytes = max_queued_bytes
-        self._descriptor = descriptor
-        self._owns_descriptor = owns_descriptor
+        self._destination = destination
         self._name = name
         # A lock that is entered for each line, without the Python call that entering a condition costs. It is reentrant
         # because a signal handler or a finalizer may log while its own thread holds it.
@@ -71,6 +74,9 @@ class LineWriter:
         self._is_refused = False
         self._writing_since: float | None = None
         self._broken_line = False
+        self._asked_to_look = False
+        self._looked_at = time.monotonic()
+        self._recent: deque[tuple[float, list[Lines]]] = deque()
         self._closing = threading.Event()
         self._worker = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._worker.start()
@@ -97,7 +103,14 @@ class LineWriter:
         """Whether lines currently reach their destination, and there is room for more."""
         since = self._writing_since
         is_stuck = since is not None and time.monotonic() - since > STUCK_SECONDS
-        return not (self._is_refused or is_stuck or self._queued_bytes > self.max_queued_bytes // 2)
+        is_refused = self._is_refused or not self._destination.is_open
+        return not (is_refused or is_stuck or self._queued_bytes > self.max_queued_bytes // 2)
+
+    def look(self) -> None:
+        """Make the writer check now whether its file was moved. Any thread may call this."""
+        with self._changed:
+            self._asked_to_look = True
+            self._changed.notify()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write the queued lines, for at most `seconds`, then end. Later lines are lost."""
@@ -109,24 +122,28 @@ class LineWriter:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._queue and not self._closing.is_set():
+                if not (self._queue or self._asked_to_look or self._closing.is_set()):
                     self._is_idle = True
                     self._changed.wait(IDLE_SECONDS)
                 self._is_idle = False
                 batch, self._queue = self._queue, []
-            if not batch:
+            if batch:
+                self._write_out(batch)
+            elif self._closing.is_set():
                 break
-            self._write_out(batch)
+            else:
+                self._follow()
             self._closing.wait(PAUSE_SECONDS)
-        if self._owns_descriptor:  # closed here, because `close` does not wait for a stuck write
-            os.close(self._descriptor)
+        self._recent.clear()
+        self._destination.close()  # here, because `close` does not wait for a stuck write
 
     def _write_out(self, batch: list[tuple[Lines, bytes]]) -> None:
-        left = b"".join([line for _, line in batch])
-        size = len(left)
+        left = whole = b"".join([line for _, line in batch])
         if self._broken_line:  # an earlier batch ended in the middle of a line
             left = b"\n" + left
         while left:
+            if self._follow():  # to another file, where a line that was cut short starts again
+                left = whole[whole.rfind(b"\n", 0, max(len(whole) - len(left), 0)) + 1 :]
             self._writing_since = time.monotonic()
             written = self._write_some(left)
             self._writing_since = None
@@ -138,13 +155,37 @@ class LineWriter:
                 break
             else:
                 self._closing.wait(RETRY_SECONDS)
+        if not left:
+            self._recent.append((time.monotonic(), [source for source, _ in batch]))
         with self._lock:
-            self._queued_bytes -= size
+            self._queued_bytes -= len(whole)
+
+    def _follow(self) -> bool:
+        """Check the destination, and return whether it is another file, or an emptied one, since the last time."""
+        since, self._looked_at = self._looked_at - COPY_SECONDS, time.monotonic()
+        while self._recent and self._recent[0][0] < since:
+            self._recent.popleft()
+        at_once, self._asked_to_look = self._asked_to_look, False
+        fate = self._destination.look(at_once=at_once)
+        if fate is None:
+            return False
+        if fate != Fate.MOVED:
+            self._count_vanished(fate.value)
+        self._recent.clear()
+        return True
+
+    def _count_vanished(self, fate: str) -> None:
+        """Count the latest lines as lost, because a copy of their file may lack them."""
+        vanished = [source for _, sources in self._recent for source in sources]
+        for source in vanished:
+            source.lost += 1
+        if vanished:
+            log.warning("lines may be lost", extra={"to": self._name, "lines": len(vanished), "file": fate})
 
     def _write_some(self, lines: bytes) -> int | None:
         """Return how many bytes were written; None if the destination refuses them."""
         try:
-            written = os.write(self._descriptor, lines)
+            written = self._destination.write(lines)
         except OSError as error:
             self._note(error.strerror or type(error).__name__)
             return None
@@ -200,7 +241,7 @@ def _count_lost(batch: list[tuple[Lines, bytes]], unwritten_bytes: int) -> None:
 @functools.cache
 def stderr_writer() -> LineWriter:
     """Return the process's only writer to standard error, which the log and the audit log may share."""
-    return closed_at_exit(LineWriter(sys.stderr.fileno()))
+    return closed_at_exit(LineWriter(Destination(sys.stderr.fileno())))
 
 
 def closed_at_exit(writer: LineWriter) -> LineWriter:

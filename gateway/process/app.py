@@ -30,9 +30,12 @@ from gateway.process.preflight import load_tools
 from gateway.process.reload import Reloader
 from gateway.process.replica import Services, build
 from gateway.process.services import check, watch_key_file
+from gateway.process.signals import Hangups
+from gateway.process.supervisor import notify_ready
 from gateway.process.watchdog import watchdog
 from gateway.protocol.caller import Caller
 from gateway.registry.registry import Registry
+from gateway.runtime.reread import rereading
 from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import ENDPOINT_PATH, Settings
@@ -262,7 +265,7 @@ class GatewayApp:
     def _close_audit(self, error: type[BaseException] | None, *_: object) -> None:
         """Close the audit log, except at a forced exit, which cuts off requests that still have lines to write."""
         if error is not asyncio.CancelledError:
-            self._services.close_audit()
+            self._services.audit_file.close()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         if os.getpid() != self._built_in:  # processes with one boot id would take each other's answers for their own
@@ -271,6 +274,7 @@ class GatewayApp:
                 "application, or use gateway.mount, which does so"
             )
         stack.enter_context(watchdog())
+        stack.enter_context(rereading(self._services.audit_file.reopen))
         if self._services.store is not None:
             await check(self._services.store)
             if self._counts_tasks:
@@ -351,6 +355,7 @@ def make_server(
     *,
     answers_checks: bool = False,
     on_signal: Callable[[], None] = lambda: None,
+    hangups: Hangups | None = None,
 ) -> DrainingServer:
     """Return the server of one replica, with the connection limits of its settings. It does not run yet."""
     settings = services.settings
@@ -372,6 +377,8 @@ def make_server(
         on_notice=app.drain,
         on_leaving=app.leave,
         on_signal=on_signal,
+        on_ready=notify_ready,
+        further_signals=None if hangups is None else hangups.obeyed,
     )
 
 
@@ -400,12 +407,25 @@ def serve(
     Raises:
         ConfigurationError: the process cannot serve as configured. The message says what to change.
     """
+    with Hangups().caught() as hangups:
+        return _serve(settings, sock, hangups, inherited=inherited, reload=reload, metrics_sock=metrics_sock)
+
+
+def _serve(
+    settings: Settings,
+    sock: socket.socket,
+    hangups: Hangups,
+    *,
+    inherited: bool,
+    reload: bool,
+    metrics_sock: socket.socket | None,
+) -> int:
     ending = Ending()
     services = build(settings)
     if services.tracing is not None:
         services.tracing.serve_libraries()
     app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
-    server = make_server(services, app, answers_checks=not inherited, on_signal=ending.signalled)
+    server = make_server(services, app, answers_checks=not inherited, on_signal=ending.signalled, hangups=hangups)
     metrics = _serve_metrics(services, metrics_sock)
     # The objects made so far live as long as the process, so the garbage collector need not examine them again.
     gc.collect()

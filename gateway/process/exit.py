@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Final, NoReturn
 
+from gateway.process.supervisor import notify_stopping
+
 log = logging.getLogger(__name__)
 
 
@@ -22,6 +24,7 @@ class Ending:
         """Record that the process was asked to stop. Only the first time counts."""
         if self._signalled_at is None:
             self._signalled_at = time.monotonic()
+            notify_stopping()
 
     def stopped(self, exit_code: int, busy_threads: int = 0) -> int:
         """Log that the process has stopped, as its last line, and return the exit code.

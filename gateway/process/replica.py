@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,7 @@ class Services:
     callers: CallerLimits
     load: InFlight
     audit: AuditLog
-    close_audit: Callable[[], None]
+    audit_file: OpenAuditLog
     store: RedisTaskStore | None
     upstreams: ServedUpstreams | None
     metadata: ResourceMetadata | None
@@ -172,7 +171,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         callers=_callers(settings),
         load=load,
         audit=audit.log,
-        close_audit=audit.close,
+        audit_file=audit,
         store=store,
         upstreams=upstreams,
         metadata=metadata,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
+from gateway.observability.destinations import FollowedFile
 from gateway.observability.line_writer import Lines, LineWriter, close_before_exit, closed_at_exit, stderr_writer
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import not_appendable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
+AUDIT_LOG: Final = "GATEWAY_AUDIT_LOG"
 _COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL = "http/protobuf"
 WHY_SET = "the checks of both kinds of process have seen it"
@@ -166,23 +168,33 @@ REFUSED_SHARE: Final = 0.4
 """How full refused requests may make the queue of audit lines: nothing limits them while the log cannot be written."""
 
 
+def _nothing() -> None:
+    """Do nothing: standard error stays open."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAuditLog:
     """An audit log and its destination.
 
     `close` writes the queued lines and closes the file; later lines are lost. It also happens when the process ends.
+    `look` makes the writer check at once whether its file was moved.
     """
 
     log: AuditLog
-    lost: Callable[[], int]
-    close: Callable[[], None]
+    lost: Callable[[], int] = int
+    close: Callable[[], None] = _nothing
+    look: Callable[[], None] = _nothing
+
+    async def reopen(self) -> None:
+        """Open the file again if it was moved."""
+        self.look()
 
 
 def make_audit_log(settings: Settings) -> OpenAuditLog:
     """Open the audit log that the settings describe; raise `ConfigurationError` if its file cannot be written."""
     as_json = settings.log_format == "json"
     if settings.audit_log == "off":
-        return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json), int, _nothing)
+        return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json))
     to_stderr = settings.audit_log == "stderr"
     writer = stderr_writer() if to_stderr else _file_writer(settings.audit_log)
     writer.keeps = settings.audit_log_required
@@ -198,16 +210,12 @@ def make_audit_log(settings: Settings) -> OpenAuditLog:
         write_refused=refused.write,
     )
     close = _nothing if to_stderr else functools.partial(close_before_exit, writer)
-    return OpenAuditLog(audit, lambda: lines.lost + refused.lost, close)
+    return OpenAuditLog(audit, lambda: lines.lost + refused.lost, close, writer.look)
 
 
 def _file_writer(path: str) -> LineWriter:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        file = FollowedFile(path, AUDIT_LOG)
     except OSError as error:
         raise not_appendable(path, error.errno or 0) from None
-    return closed_at_exit(LineWriter(descriptor, name="GATEWAY_AUDIT_LOG", owns_descriptor=True))
-
-
-def _nothing() -> None:
-    """Close nothing: standard error stays open."""
+    return closed_at_exit(LineWriter(file, name=AUDIT_LOG))

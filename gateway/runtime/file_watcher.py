@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from gateway.errors import ConfigurationError
 from gateway.runtime.background import in_thread, task_running
+from gateway.runtime.reread import rereading
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
+SETTLE_SECONDS: Final = 0.1
+"""The pause between two readings of a file that has to be looked at now."""
+
+MOST_READINGS: Final = 5
+"""How often such a file is read if it keeps changing. Then the next polls decide."""
+
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_FURTHER_BYTES: Final = 1 << 24
 """How much of a further file counts."""
@@ -62,10 +69,14 @@ class FileWatcher(Generic[T]):
     refusal: str = "key file rejected; the current keys stay in use"
     _last: _Seen | None = field(default=None, init=False)
     _settled: _Seen | None = field(default=None, init=False)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
-    def running(self) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
         """Watch while the context is open."""
-        return task_running(self._watch())
+        with rereading(self.look_now):
+            async with task_running(self._watch()):
+                yield
 
     async def _watch(self) -> None:
         while True:
@@ -74,11 +85,28 @@ class FileWatcher(Generic[T]):
 
     async def look(self) -> None:
         """Read the file once, and apply it if the previous reading agrees."""
+        async with self._looking:
+            await self._look()
+
+    async def look_now(self) -> None:
+        """Read the file until two readings in a row agree, and apply it."""
+        async with self._looking:
+            self._last = None
+            for _ in range(MOST_READINGS):
+                if await self._look():
+                    break
+                await asyncio.sleep(SETTLE_SECONDS)
+
+    async def _look(self) -> bool:
+        """Read the file once, and return whether the previous reading agrees. If so, apply the file."""
         seen, content = await in_thread("read-keys", self._read)
         agreed, self._last = seen == self._last, seen
-        if not agreed or seen == self._settled:
-            return
-        self._settled = seen
+        if agreed and seen != self._settled:
+            self._settled = seen
+            self._apply(seen, content)
+        return agreed
+
+    def _apply(self, seen: _Seen, content: bytes) -> None:
         if seen.problem:
             self._refuse(seen.problem)
             return

@@ -16,6 +16,7 @@ from gateway.auth.providers import MAX_KEY_SET_BYTES, MAX_WAITING, FileKeys, Url
 from gateway.errors import ConfigurationError, HttpRefusal, Overloaded
 from gateway.observability.metrics import Telemetry
 from gateway.runtime.file_watcher import FileWatcher
+from gateway.runtime.reread import read_again
 from gateway.settings.model import Settings
 from tests.clocks import Clock
 from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey, key_set
@@ -94,6 +95,33 @@ async def test_a_key_published_later_is_learned_from_the_first_token_that_names_
         await let_in(verify, NEW)
         await let_in(verify, OLD)
         assert provider.requests == 2
+
+
+async def test_a_withdrawn_key_is_refused_as_soon_as_everything_is_read_again(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        await let_in(verify, OLD)
+        provider.publish(NEW)
+        await let_in(verify, OLD)
+        await read_again()
+        await refused(verify, OLD)
+        await let_in(verify, NEW)
+
+
+async def test_a_read_in_progress_is_followed_by_one_that_begins_when_everything_is_read_again(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        answer = provider.hold_back(OLD)
+        early = asyncio.create_task(read_again())
+        await asyncio.to_thread(provider.wait_for_request, 2)
+        late = asyncio.create_task(read_again())
+        provider.publish(NEW)
+        answer()
+        await asyncio.wait({early, late})
+        await refused(verify, OLD)
+        await let_in(verify, NEW)
 
 
 async def test_a_flood_of_unknown_keys_asks_the_provider_once_in_a_while(

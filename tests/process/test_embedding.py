@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import sys
@@ -232,3 +233,10 @@ def answer_of(address: tuple[str, int], head: str, body: bytes) -> tuple[int, li
         headers = [(name.lower(), value) for name, value in response.getheaders()]
         told = [field for field in headers if field[0] not in {"date", "connection"}]
         return response.status, told, response.read()
+
+
+def test_a_mounted_gateway_leaves_signals_to_its_host(host: Host) -> None:
+    caught = re.search(r"SigCgt:\s+(\w+)", Path(f"/proc/{host.pid}/status").read_text())
+    assert caught is not None
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        assert not int(caught[1], 16) & 1 << (number - 1)

@@ -46,7 +46,7 @@ async def serving(services: Services) -> AsyncIterator[ServedUpstreams]:
     assert services.upstreams is not None
     async with services.upstreams.running():
         yield services.upstreams
-    services.close_audit()
+    services.audit_file.close()
 
 
 def names(services: Services) -> list[str]:

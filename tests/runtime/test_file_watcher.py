@@ -7,11 +7,13 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.errors import ConfigurationError
 from gateway.runtime.file_watcher import MAX_FILE_BYTES, FileWatcher
+from gateway.runtime.reread import read_again
 
 SECRET = b"hunter2"
 
@@ -202,3 +204,52 @@ async def test_the_event_loop_keeps_running_while_a_file_is_read(tmp_path: Path)
     writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
     os.close(writer)
     await looking
+
+
+async def test_a_file_is_read_at_once_when_everything_is_read_again(path: Path) -> None:
+    watched = Watched(path)
+    async with watched.watcher.running():
+        await read_again()
+        assert watched.taken == [b"one"]
+        path.write_bytes(b"two")
+        await read_again()
+        assert watched.taken == [b"one", b"two"]
+    path.write_bytes(b"three")
+    await read_again()
+    assert watched.taken == [b"one", b"two"]
+
+
+async def test_a_file_that_keeps_changing_is_left_to_the_next_polls(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.runtime.file_watcher.SETTLE_SECONDS", 0.0)
+    watched = Watched(path)
+    contents = iter(range(100))
+    read = FileWatcher._read
+
+    def read_once(watcher: FileWatcher[bytes]) -> Any:
+        path.write_bytes(b"%d" % next(contents))
+        return read(watcher)
+
+    monkeypatch.setattr(FileWatcher, "_read", read_once)
+    await watched.watcher.look_now()
+    assert watched.taken == []
+
+
+async def test_a_reading_of_before_does_not_confirm_one_that_was_asked_for(path: Path) -> None:
+    """Between the two, less time may have passed than it takes to write a file."""
+    watched = Watched(path)
+    await watched.looks(1)
+    readings = 0
+    read = FileWatcher._read
+
+    def counted(watcher: FileWatcher[bytes]) -> Any:
+        nonlocal readings
+        readings += 1
+        return read(watcher)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileWatcher, "_read", counted)
+        await watched.watcher.look_now()
+    assert readings == 2
+    assert watched.taken == [b"one"]

@@ -15,6 +15,7 @@ import uvloop
 
 from gateway.engine.leg_policy import LegPolicy
 from gateway.process.exit import Ending
+from gateway.process.signals import Hangups
 from gateway.settings.model import Settings
 from gateway_workers import __main__ as command
 from gateway_workers import process, services
@@ -87,7 +88,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
 async def work(*, reload: bool = False, **environ: str) -> None:
     made = built(**environ)
     telemetry = WorkerTelemetry((), 1)
-    assert await process._work(made, telemetry, Ending(), counts_tasks=False, reload=reload)
+    assert await process._work(made, telemetry, Ending(), Hangups(), counts_tasks=False, reload=reload)
 
 
 @pytest.mark.setting("worker_concurrency", "task_lease_seconds", "drain_seconds")

@@ -23,8 +23,11 @@ from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
 from gateway.process.services import watch_key_file
+from gateway.process.signals import End, Hangups
+from gateway.process.supervisor import notify_ready
 from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.compilation import is_compiled
+from gateway.runtime.reread import rereading
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
 from gateway.tasks.ports import WorkQueue
@@ -50,6 +53,11 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     Raises:
         ConfigurationError: the process cannot work as configured. The message says what to change.
     """
+    with Hangups().caught() as hangups:
+        return _run(settings, hangups, reload=reload)
+
+
+def _run(settings: Settings, hangups: Hangups, *, reload: bool) -> int:
     ending = Ending()
     services = build_worker(settings)
     if services.tracing is not None:
@@ -65,7 +73,7 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     gc.collect()
     gc.freeze()
     try:
-        clean = uvloop.run(_work(services, telemetry, ending, counts_tasks=metrics is not None, reload=reload))
+        clean = uvloop.run(_work(services, telemetry, ending, hangups, counts_tasks=metrics is not None, reload=reload))
     finally:
         if metrics is not None:
             metrics.stop()
@@ -92,6 +100,7 @@ async def _open(
 ) -> None:
     """Open what tools need, and close everything with the stack, the audit log last."""
     stack.callback(services.audit.close)
+    stack.enter_context(rereading(services.audit.reopen))
     if services.tracing is not None:
         stack.push_async_callback(services.tracing.close)
     stack.callback(services.host.close)
@@ -103,7 +112,13 @@ async def _open(
 
 
 async def _work(
-    services: WorkerServices, telemetry: WorkerTelemetry, ending: Ending, *, counts_tasks: bool, reload: bool
+    services: WorkerServices,
+    telemetry: WorkerTelemetry,
+    ending: Ending,
+    hangups: Hangups,
+    *,
+    counts_tasks: bool,
+    reload: bool,
 ) -> bool:
     settings = services.settings
     await services.check_store(telemetry)
@@ -139,14 +154,18 @@ async def _work(
             await stack.enter_async_context(upstreams.running())
         heart.start(worker.end)
         stack.push_async_callback(heart.stop)
-        with _signals(worker, loop, settings.drain_seconds, ending):
+        with _signals(worker, loop, settings.drain_seconds, ending) as end, hangups.obeyed(end):
+            notify_ready()
             log.info("working", extra={"worker": settings.replica_id, "concurrency": settings.worker_concurrency})
             return await worker.run(settings.drain_seconds)
 
 
 @contextlib.contextmanager
-def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float, ending: Ending) -> Iterator[None]:
-    """Stop gracefully at the first SIGTERM or SIGINT and at once at the second, even if the event loop is blocked."""
+def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float, ending: Ending) -> Iterator[End]:
+    """Stop gracefully at the first SIGTERM or SIGINT and at once at the second, even if the event loop is blocked.
+
+    Yield the handler of both.
+    """
     first_at: float | None = None
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -165,7 +184,7 @@ def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: flo
 
     originals = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield handle
     finally:
         for number, handler in originals.items():
             signal.signal(number, handler)
