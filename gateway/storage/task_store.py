@@ -17,7 +17,6 @@ from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTas
 from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
@@ -26,7 +25,20 @@ from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records
 from gateway.storage.redis_keys import PHASES, RedisKeys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
-from gateway.storage.task_scripts import BRIEF_FIELDS
+from gateway.storage.scripts import Value, pairs, run_on_task
+from gateway.storage.shared_scripts import BEGIN, BRIEFS, END_USE, KEEP_ANSWER, PAGE, SPEND, SPENT_ANSWER_MS, TOTALS
+from gateway.storage.task_scripts import (
+    ANSWER,
+    BRIEF_FIELDS,
+    CANCEL,
+    CREATE,
+    DELETE,
+    DELETED_IDS,
+    DELETED_MS,
+    DELIVER,
+    READ,
+    Script,
+)
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Retention, TaskView
@@ -45,6 +57,9 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _STATE_AFTER = {UseEnd.NEVER: "", UseEnd.REPEATABLE: "kept", UseEnd.USED: "used"}
 
+
+SPENT_ANSWER_BYTES: Final = 16 * 2**20
+"""How many bytes of answers of single-use legs are kept for one owner, as they are sealed. The first may be larger."""
 
 SEGMENTS_AT_ONCE: Final = 512
 """How many segments are opened in one turn."""
@@ -116,20 +131,10 @@ class RedisTaskStore(TaskStore):
         place = self._keys.place(new.owner, new.task_id)
         retention = Retention(new.retention.counts_from, max(1, min(new.retention.ms, self._max_ttl_ms)))
         about, fields = self._records.created(new)
-        create = partial(
-            scripts.create,
-            self._client,
-            place,
-            quota=quota,
-            quota_bytes=quota_bytes,
-            max_ttl_ms=self._max_ttl_ms,
-            retention=retention,
-            request=new.request,
-            about=about,
-            fields=fields,
-            order=self._keys.order(new.owner, new.order),
-            order_ms=new.order_ms,
-        )
+        limits = (quota, quota_bytes, self._max_ttl_ms, retention.ms, retention.counts_from)
+        arguments = (*limits, new.request, about, *pairs(fields), new.order_ms)
+        order = (self._keys.order(new.owner, new.order),) if new.order_ms else ()
+        create = partial(run_on_task, self._client, CREATE, place, *arguments, more_keys=order)
         reply = await create()
         if reply[0] == b"first":
             first = await self.get(new.owner, _text(reply[1]))
@@ -149,21 +154,24 @@ class RedisTaskStore(TaskStore):
 
     @override
     async def get(self, owner: str, task_id: str) -> TaskView | None:
-        return await self._view(owner, task_id, await scripts.read(self._client, self._keys.place(owner, task_id)))
+        return await self._view(owner, task_id, await self._run(READ, owner, task_id, ""))
+
+    async def _run(self, script: Script, owner: str, task_id: str, *args: Value) -> Any:
+        return await run_on_task(self._client, script, self._keys.place(owner, task_id), *args)
 
     async def _view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
         """Return the task from a script's `view()`. A large one is read now, when it is the owner's turn."""
         if not reply or len(reply) > 1:
             return self._reader.view(owner, task_id, reply)
         async with self._large_reads.of(owner):
-            reply = await scripts.read(self._client, self._keys.place(owner, task_id), whole=True)
+            reply = await self._run(READ, owner, task_id, "whole")
             await self._turns.begin(None, owner)
             return self._reader.view(owner, task_id, reply)
 
     @override
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
-        listed = await scripts.page(self._client, self._keys.owner_index(owner), limit + 1, after)
-        marks = [TaskPlaceMark(*each) for each in listed]
+        listed = await self._client.run(PAGE, [self._keys.owner_index(owner)], (limit + 1, *(after or ("", ""))))
+        marks = [TaskPlaceMark(int(ms), _text(task_id)) for task_id, ms in zip(listed[::2], listed[1::2], strict=True)]
         more, marks = len(marks) > limit, marks[:limit]
         if not marks:
             return TaskPage([], None)
@@ -174,7 +182,7 @@ class RedisTaskStore(TaskStore):
         keys = [self._keys.place(owner, task_id).task for task_id in task_ids]
         views = []
         async with self._large_reads.of(owner):
-            now_ms, read = await scripts.briefs(self._client, keys)
+            now_ms, *read = await self._client.run(BRIEFS, keys, ())
             for number, (task_id, key, values) in enumerate(zip(task_ids, keys, read, strict=True)):
                 fields = values or await self._client.command("HMGET", key, *BRIEF_FIELDS)  # it is large
                 if not values or number % BRIEFS_AT_ONCE == 0:
@@ -184,35 +192,37 @@ class RedisTaskStore(TaskStore):
 
     @override
     async def of_request(self, owner: str, request: str) -> str | None:
-        task_id: bytes | None = await self._command("HGET", self._keys.requests(owner), request)
+        task_id: bytes | None = await self._client.command("HGET", self._keys.requests(owner), request)
         return None if task_id is None else _text(task_id)
 
     @override
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
         sealed = {key: self._records.seal(owner, task_id, f"n:{key}", dict(answer)) for key, answer in answers.items()}
-        reply = await scripts.answer(self._client, self._keys.place(owner, task_id), sealed)
+        reply = await self._run(ANSWER, owner, task_id, *pairs(sealed))
         if reply and reply[0] == b"no room":
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
         return await self._view(owner, task_id, reply)
 
     @override
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
-        place = self._keys.place(owner, task_id)
-        reply = await scripts.cancel(self._client, place, self._keys.cancellations(), withdrawn=withdrawn)
-        return await self._view(owner, task_id, reply)
+        why = "withdrawn" if withdrawn else ""
+        return await self._view(
+            owner, task_id, await self._run(CANCEL, owner, task_id, self._keys.cancellations(), why)
+        )
 
     @override
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
         view = await self.get(owner, task_id)
         if view is None:
             return None
-        place = self._keys.place(owner, task_id)
-        channel, token = self._keys.cancellations(), secrets.token_hex(8)
-        return view if await scripts.delete(self._client, place, channel, token, chosen=chosen) else None
+        remembered = ("" if chosen else DELETED_MS, DELETED_IDS)
+        token = secrets.token_hex(8)
+        reply = await self._run(DELETE, owner, task_id, self._keys.cancellations(), token, *remembered)
+        return view if reply == b"deleted" else None
 
     @override
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
-        return await scripts.deliver(self._client, self._keys.place(owner, task_id), stream, max(0, ms))
+        return bool(await self._run(DELIVER, owner, task_id, stream, max(0, ms)))
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.tasks.ports.TaskStore.segments`. A segment that does not open ends the list."""
@@ -247,9 +257,7 @@ class RedisTaskStore(TaskStore):
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         token, request, ttl_ms = secrets.token_hex(8), request_digest.hex()[:_REQUEST_DIGITS], max(1, ttl_ms)
         try:
-            reply = await scripts.spend(
-                self._client, mark, answer, use=token, request=request, hold_ms=_HOLD_MS, ttl_ms=ttl_ms
-            )
+            reply = await self._client.run(SPEND, [mark, answer], [token, request, _HOLD_MS, ttl_ms])
         except TaskStoreDown:
             raise TaskStoreAway from None
         if reply[0] == b"first":
@@ -270,7 +278,7 @@ class RedisTaskStore(TaskStore):
         """Begin a use. If it has not begun and never will, this raises `TaskStoreAway`."""
         began = False
         try:
-            began = await scripts.begin_use(self._client, use.mark, use.token, ttl_ms=use.ttl_ms, leg_ms=leg_ms)
+            began = bool(await self._client.run(BEGIN, [use.mark], [use.token, use.ttl_ms, leg_ms]))
         except TaskStoreDown:
             raise TaskStoreAway from None
         finally:
@@ -291,7 +299,7 @@ class RedisTaskStore(TaskStore):
         pause, over = _FIRST_PAUSE_SECONDS, time.monotonic() + use.ttl_ms / 1000
         while time.monotonic() < over:
             with suppress(TaskStoreDown):
-                await scripts.end_use(self._client, use.mark, use.token, state)
+                await self._client.run(END_USE, [use.mark], [use.token, state])
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -300,8 +308,9 @@ class RedisTaskStore(TaskStore):
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
-        if not await scripts.keep_answer(self._client, mark, answer, self._keys.spent_sizes(owner), sealed):
-            raise ValueTooLarge("The answer", len(sealed), scripts.SPENT_ANSWER_BYTES)
+        keys = [mark, answer, self._keys.spent_sizes(owner)]
+        if not await self._client.run(KEEP_ANSWER, keys, [sealed, SPENT_ANSWER_MS, SPENT_ANSWER_BYTES]):
+            raise ValueTooLarge("The answer", len(sealed), SPENT_ANSWER_BYTES)
 
     async def aclose(self) -> None:
         """See `gateway.tasks.ports.TaskStore.aclose`. Closes the client too."""
@@ -311,9 +320,6 @@ class RedisTaskStore(TaskStore):
                 ending.cancel()
         await self._notices.aclose()
         await self._client.aclose()
-
-    async def _command(self, *command: Any) -> Any:
-        return await self._client.command(*command)
 
 
 class LargeReads:
@@ -375,11 +381,11 @@ async def read_totals(client: RedisClient, keys: RedisKeys) -> dict[Phase, int]:
     """Count the tasks of all owners by phase: one script for each partition."""
     began = time.monotonic()
     counted = await asyncio.gather(
-        *(scripts.totals(client, keys.phase_indexes(partition)) for partition in range(keys.partitions))
+        *(client.run(TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
     )
-    for now_ms, _ in counted:
+    for now_ms, *_ in counted:
         client.compare_clocks(now_ms, began)
-    by_phase = zip(*(counts for _, counts in counted), strict=True)
+    by_phase = zip(*(counts for _, *counts in counted), strict=True)
     return {phase: sum(counts) for phase, counts in zip(PHASES, by_phase, strict=True)}
 
 

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from gateway.errors import LeaseLost, NoRoomLeft, RejectReason, TaskStoreDown, WorkersLost
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.lost_tasks import LOOKS_PER_LEASE, LostTasks
@@ -23,8 +22,21 @@ from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber
 from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records, learn
 from gateway.storage.redis_keys import RedisKeys, TaskPlace, is_owner, split_member
-from gateway.storage.scripts import Changes
-from gateway.storage.task_scripts import GROUP
+from gateway.storage.scripts import Changes, Value, pairs, run_on_claim, run_on_task
+from gateway.storage.shared_scripts import MAKE_WAY
+from gateway.storage.task_scripts import (
+    CLAIM,
+    EMIT,
+    FINISH,
+    GROUP,
+    HAND_ON,
+    HEARTBEAT,
+    KEEP,
+    PUT_BACK,
+    RELEASE,
+    WAIT,
+    Script,
+)
 from gateway.storage.task_store import (
     DEFAULT_MAX_TTL_MS,
     DEFAULT_PARTITIONS,
@@ -115,21 +127,21 @@ class RedisWorkQueue(WorkQueue):
     async def make_way(self, partition: int, owners: Sequence[str], *, further: bool = True) -> bool:
         queue, prefix = self._keys.queue(partition), self._keys.task_prefix(partition)
         moved = MOVED_ENTRIES if further else 0
-        return await scripts.make_way(self._client, queue, prefix, seen=SEEN_ENTRIES, moved=moved, owners=owners)
+        return bool(await self._client.run(MAKE_WAY, [queue], [prefix, SEEN_ENTRIES, moved, *owners]))
 
     @override
     async def heartbeat(self, claim: Claim) -> Heartbeat:
-        reply = await scripts.heartbeat(self._client, self._place(claim), claim, self._worker_id)
+        reply: bytes = await self._run(HEARTBEAT, claim, claim.entry_id, self._worker_id)
         return Heartbeat(reply.decode())
 
     @override
     async def keep(self, claim: Claim, kept: Kept) -> None:
         changes, learned = self._records.changes(claim, kept)
-        progress = None
+        progress = b""
         if kept.progress is not None:
             progress = encode_progress(kept.progress)
             changes = self._message(claim, kept.progress.message, changes)
-        _check(await scripts.keep(self._client, self._place(claim), claim, progress, changes))
+        _check(await self._run(KEEP, claim, progress, *changes.arguments()))
         learn(claim, learned)
 
     async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
@@ -137,12 +149,7 @@ class RedisWorkQueue(WorkQueue):
         if seq <= claim.segments:
             return
         sealed, emitted = self._records.seal_segment(claim, seq, block)
-        if (
-            _check(
-                await scripts.emit(self._client, self._place(claim), claim, number=seq, sealed=sealed, emitted=emitted)
-            )
-            == b"gap"
-        ):
+        if _check(await self._run(EMIT, claim, seq, sealed, emitted)) == b"gap":
             raise ValueError(f"segment {seq} came before segment {claim.segments + 1}")
         claim.segments, claim.emitted = seq, emitted
 
@@ -154,13 +161,8 @@ class RedisWorkQueue(WorkQueue):
     @override
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        open_keys, counts, sealed = self._records.asked(claim, questions)
-        place = self._place(claim)
-        _check(
-            await scripts.wait(
-                self._client, place, claim, open_keys=open_keys, counts=counts, questions=sealed, changes=changes
-            )
-        )
+        asked = self._records.asked(claim, questions)
+        _check(await self._run(WAIT, claim, claim.entry_id, *asked, *changes.arguments()))
 
     @override
     async def finish(
@@ -168,12 +170,12 @@ class RedisWorkQueue(WorkQueue):
     ) -> None:
         name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
         ended = self._records.ended(claim.owner, claim.task_id, name, value)
-        _check(await scripts.finish(self._client, self._place(claim), claim, ended))
+        _check(await self._run(FINISH, claim, *pairs(ended)))
 
     @override
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        _check(await scripts.release(self._client, self._place(claim), claim, changes))
+        _check(await self._run(RELEASE, claim, claim.entry_id, *changes.arguments()))
 
     async def totals(self) -> dict[Phase, int]:
         """Count the tasks of all owners by phase, or raise `TaskStoreDown`."""
@@ -214,7 +216,7 @@ class RedisWorkQueue(WorkQueue):
         place = self._keys.place(owner, task_id)
         if may_begin is not None and not may_begin(owner):
             with suppress(TaskStoreDown):  # otherwise it is redelivered when the lease ends
-                await scripts.put_back(self._client, place, entry_id, self._worker_id)
+                await run_on_task(self._client, PUT_BACK, place, entry_id, self._worker_id)
             return None
         token = secrets.token_hex(8)
         # On an outage, the entry is redelivered when its lease ends.
@@ -226,9 +228,7 @@ class RedisWorkQueue(WorkQueue):
             except Unreadable as problem:
                 # A worker of another release, or with other keys, may be able to read it.
                 self._reader.note(owner, task_id, problem)
-                await scripts.hand_on(
-                    self._client, place, entry_id, self._worker_id, idle_ms=self._lease_ms, token=token
-                )
+                await run_on_task(self._client, HAND_ON, place, entry_id, self._worker_id, self._lease_ms, token)
         return None
 
     async def _look_at(self, place: TaskPlace, entry_id: str) -> None:
@@ -243,10 +243,10 @@ class RedisWorkQueue(WorkQueue):
 
     async def _take(self, place: TaskPlace, entry_id: str, token: str) -> Claim | None:
         """Claim a task, or raise `Unreadable` or `TaskStoreDown`; return None if there is nothing to run."""
-        reply = await scripts.claim(self._client, place, entry_id, self._worker_id, token)
+        reply = await run_on_task(self._client, CLAIM, place, entry_id, self._worker_id, token)
         if reply[0] not in (b"claimed", b"unreadable"):
             return None
-        record = _pairs(reply[2])
+        record = _record_of(reply[2])
         claim = self._reader.claimed(place, entry_id, int(reply[1]), record)
         if reply[0] == b"unreadable":
             raise Unreadable(RejectReason.MALFORMED, "entry")
@@ -270,11 +270,11 @@ class RedisWorkQueue(WorkQueue):
         sealed = self._records.seal(claim.owner, claim.task_id, "message", message)
         return Changes(changes.dropped, {**changes.written, "message": sealed})
 
-    def _place(self, claim: Claim) -> TaskPlace:
-        return self._keys.place(claim.owner, claim.task_id)
+    async def _run(self, script: Script, claim: Claim, *args: Value) -> Any:
+        return await run_on_claim(self._client, script, self._keys.place(claim.owner, claim.task_id), claim, *args)
 
 
-def _pairs(flat: Iterable[bytes]) -> dict[str, bytes]:
+def _record_of(flat: Iterable[bytes]) -> dict[str, bytes]:
     parts = iter(flat)
     return {name.decode(errors="replace"): value for name, value in zip(parts, parts, strict=True)}
 
