@@ -1,4 +1,4 @@
-"""The port `gateway.tasks.ports.TaskStore` on Redis."""
+"""Stores tasks for their owners, in Redis."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
-
-from typing_extensions import override
 
 from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks, ValueTooLarge
 from gateway.runtime.turns import Turns
@@ -42,7 +40,7 @@ from gateway.storage.task_scripts import (
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Retention, TaskView
-from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, TaskStore, UseEnd
+from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 from gateway.tokens.key_holder import KeyHolder
 
 DEFAULT_PARTITIONS = 8
@@ -68,8 +66,12 @@ BRIEFS_AT_ONCE: Final = 8
 """How many tasks of a page are opened in one turn."""
 
 
-class RedisTaskStore(TaskStore):
+class RedisTaskStore:
     """Stores tasks for their owners, who are spread over the partitions.
+
+    Every method raises `TaskStoreDown` if the store does not do what was asked within about 2 s. The store may have
+    done it by then, but it never does it later. After `TaskStoreAway` it has done nothing. A task of another owner
+    looks like one that never existed.
 
     No task is kept for longer than `max_ttl_ms`, or stores a value larger than `max_value_bytes`.
     """
@@ -100,8 +102,13 @@ class RedisTaskStore(TaskStore):
         """Return a channel to all replicas over the same connections. Closing the store closes it."""
         return ReplicaChannel(self._client, self._notices, self._keys)
 
-    @override
     async def check(self) -> None:
+        """Check that the store is reliable, and prepare it. May be called again.
+
+        Raises:
+            ConfigurationError: its version, eviction policy, number of partitions or keys cannot be used.
+            TaskStoreDown: it cannot be reached; the first use that reaches it repeats the check.
+        """
         with self._client.starting():
             await self._deployment.check()
 
@@ -120,13 +127,27 @@ class RedisTaskStore(TaskStore):
         """The last failure of the connection, in words."""
         return self._client.problem
 
-    @override
     async def owner(self, principal: Principal | None) -> str:
+        """Return the store's name for a caller, `None` when anonymous.
+
+        The name identifies the caller only to processes of the deployment. Ask for it each time: a store that lost its
+        data may use other names.
+        """
         await self._deployment.ensure()
         return self._owners.name(principal)
 
-    @override
     async def create(self, new: NewTask, quota: int, quota_bytes: int = DEFAULT_TASK_BYTES) -> TaskView:
+        """Store a task and, unless it is done, queue it; both are durable when this returns.
+
+        A repeated order returns its first task. `quota` is how many stored tasks the owner may have, including this
+        one. `quota_bytes` is what the owner's tasks may use together from now on.
+
+        Raises:
+            TooManyTasks: the quota is used up.
+            TooManyTaskBytes: the quota of bytes is used up.
+            TaskIdTaken: the owner has a task with this id, or deleted one; nothing is changed.
+            ValueTooLarge: the task is larger than the store accepts.
+        """
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
         retention = Retention(new.retention.counts_from, max(1, min(new.retention.ms, self._max_ttl_ms)))
@@ -152,8 +173,8 @@ class RedisTaskStore(TaskStore):
             raise TooManyTaskBytes(quota_bytes, _retry_after(reply[1]))
         return _view_of_new(new, retention, int(reply[1]), int(reply[2]))
 
-    @override
     async def get(self, owner: str, task_id: str) -> TaskView | None:
+        """Return a task, or None if it is unknown, another owner's, deleted, or expired."""
         return await self._view(owner, task_id, await self._run(READ, owner, task_id, ""))
 
     async def _run(self, script: Script, owner: str, task_id: str, *args: Value) -> Any:
@@ -168,8 +189,13 @@ class RedisTaskStore(TaskStore):
             await self._turns.begin(None, owner)
             return self._reader.view(owner, task_id, reply)
 
-    @override
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
+        """List an owner's tasks: those that `get` returns, in brief, starting with the first to expire.
+
+        A reader of all pages sees each task exactly once if it lives throughout and its expiry does not change. Other
+        tasks do not matter. `after` is the end of the previous page, None for the first page. `limit` is 1 or more. A
+        page may be shorter if tasks have just gone; more pages may follow.
+        """
         listed = await self._client.run(PAGE, [self._keys.owner_index(owner)], (limit + 1, *(after or ("", ""))))
         marks = [TaskPlaceMark(int(ms), _text(task_id)) for task_id, ms in zip(listed[::2], listed[1::2], strict=True)]
         more, marks = len(marks) > limit, marks[:limit]
@@ -177,8 +203,12 @@ class RedisTaskStore(TaskStore):
             return TaskPage([], None)
         return TaskPage(await self.briefs(owner, [mark.task_id for mark in marks]), marks[-1] if more else None)
 
-    @override
     async def briefs(self, owner: str, task_ids: Sequence[str]) -> list[TaskView]:
+        """Return those of an owner's tasks that `get` returns, in brief.
+
+        A brief view has no capabilities and questions. Of a result it has whether it is an error, and the message of
+        that; of an error, it has no data.
+        """
         keys = [self._keys.place(owner, task_id).task for task_id in task_ids]
         views = []
         async with self._large_reads.of(owner):
@@ -190,28 +220,46 @@ class RedisTaskStore(TaskStore):
                 views.append(self._reader.brief(owner, task_id, now_ms, fields))
         return [view for view in views if view is not None]
 
-    @override
     async def of_request(self, owner: str, request: str) -> str | None:
+        """Return the id of the task created with this `NewTask.request`, None if it is unknown.
+
+        It may return a task that was deleted or has expired.
+        """
         task_id: bytes | None = await self._client.command("HGET", self._keys.requests(owner), request)
         return None if task_id is None else _text(task_id)
 
-    @override
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
+        """Record answers by wire key, each `{"result": …}` or `{"error": …}`; the last one queues the task again.
+
+        The caller has validated them. Keys that are not asked, or already have an answer, are ignored.
+
+        Raises:
+            ValueTooLarge: one of them is larger than the store accepts; none is recorded.
+            TooManyTaskBytes: the owner's tasks have used up their bytes; none is recorded.
+        """
         sealed = {key: self._records.seal(owner, task_id, f"n:{key}", dict(answer)) for key, answer in answers.items()}
         reply = await self._run(ANSWER, owner, task_id, *pairs(sealed))
         if reply and reply[0] == b"no room":
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
         return await self._view(owner, task_id, reply)
 
-    @override
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
+        """Cancel a task for good, in any phase; a task that has ended stays as it is.
+
+        `withdrawn` says whether the request that created it was cancelled; see `TaskView.withdrawn`.
+        """
         why = "withdrawn" if withdrawn else ""
         return await self._view(
             owner, task_id, await self._run(CANCEL, owner, task_id, self._keys.cancellations(), why)
         )
 
-    @override
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
+        """Delete a task, in any phase. A running task is cancelled, and its worker notified.
+
+        Return the task as it was just before, None if there was none. An id that the client has `chosen` stays taken
+        until the task would have expired. The store remembers thousands of such ids per owner; further ones count for
+        the quota.
+        """
         view = await self.get(owner, task_id)
         if view is None:
             return None
@@ -220,18 +268,32 @@ class RedisTaskStore(TaskStore):
         reply = await self._run(DELETE, owner, task_id, self._keys.cancellations(), token, *remembered)
         return view if reply == b"deleted" else None
 
-    @override
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
+        """Take or extend the right to deliver a task's questions.
+
+        The right lasts `ms` from now on; 0 gives it back and notifies listeners. `stream` identifies the requester,
+        such as a random name. Return False if another stream has the right, or if there is nothing left to deliver
+        because the task has ended or is unknown.
+        """
         return bool(await self._run(DELIVER, owner, task_id, stream, max(0, ms)))
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """See `gateway.tasks.ports.TaskStore.segments`. A segment that does not open ends the list."""
+        """Return what the task has emitted, from segment `after + 1` to the last one stored, or the first damaged one.
+
+        If you need both, read the task before its segments. If that task had ended, all of its segments exist as long
+        as it does. In the other order, the last ones may be missing. A task deleted in between has none.
+        """
         async with self._large_reads.of(owner):
             place = self._keys.place(owner, task_id)
             return await read_segments(self._client, self._reader, place, after, lambda: self._turns.begin(None, owner))
 
-    @override
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
+        """Yield the id of a task whenever it may have changed.
+
+        Yields each id once at first, then as hints arrive, and all ids after each lost connection and every few
+        seconds. Treat them as hints, and read the task. Close the generator (`contextlib.aclosing`) when done. An
+        outage of the store does not end it.
+        """
         async with self._notices.listen(self._keys.changes(owner), task_ids) as listener:
             while True:
                 if listener.missed:
@@ -249,10 +311,21 @@ class RedisTaskStore(TaskStore):
     async def spend(
         self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int, *, leg_ms: int
     ) -> Spent:
-        """See `gateway.tasks.ports.TaskStore.spend`.
+        """Use a leg of a flow, which is possible once. If this raises, the leg is not used.
+
+        `request_digest` covers everything that must be equal in a repetition of the request. The leg stays used for
+        `ttl_ms`, the remaining lifetime of its state. It may run for `leg_ms`; after that, the store expects no answer
+        from it.
+
+        `FIRST`: go ahead, and end with `store_answer` or `end_use`. `ANSWERED`: the same request was answered a short
+        time ago, with this body. `RUNNING`: the same request is running, or some request has just reserved the leg.
+        `REFUSED`: anything else.
 
         This takes two scripts. The first one makes a reservation, which expires if the second does not follow soon. So
         a leg is not lost to a replica that dies in between or never learns that it got the reservation.
+
+        Raises:
+            TaskStoreAway: the store does not answer in time. Nothing is used.
         """
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         token, request, ttl_ms = secrets.token_hex(8), request_digest.hex()[:_REQUEST_DIGITS], max(1, ttl_ms)
@@ -287,8 +360,8 @@ class RedisTaskStore(TaskStore):
         if not began:
             raise TaskStoreAway
 
-    @override
     def end_use(self, use: LegUse, end: UseEnd) -> None:
+        """End a use without an answer, in the background and as soon as the store answers."""
         if use.repeated and end is UseEnd.NEVER:
             end = UseEnd.REPEATABLE
         ending = asyncio.create_task(self._end_use(use, _STATE_AFTER[end]))
@@ -304,8 +377,12 @@ class RedisTaskStore(TaskStore):
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    @override
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
+        """Store the answer to the first use of a leg for a minute.
+
+        Raises:
+            ValueTooLarge: it is larger than the store accepts, or than the answers that it keeps for one owner.
+        """
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         keys = [mark, answer, self._keys.spent_sizes(owner)]
@@ -313,7 +390,7 @@ class RedisTaskStore(TaskStore):
             raise ValueTooLarge("The answer", len(sealed), SPENT_ANSWER_BYTES)
 
     async def aclose(self) -> None:
-        """See `gateway.tasks.ports.TaskStore.aclose`. Closes the client too."""
+        """Close all connections."""
         if self._ending:
             _, late = await asyncio.wait(self._ending, timeout=SECONDS)
             for ending in late:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -28,7 +28,6 @@ from gateway.protocol.versions import BEFORE_ELICITATION, BEFORE_TASKS, DRAFT, L
 from gateway.registry.parts import Part
 from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
-from gateway.tasks.ports import TaskStore
 from gateway.tokens.cursors import TaskCursors
 from gateway.tokens.hop_messages import Hops, Neighbours, Post, max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
@@ -60,6 +59,9 @@ from gateway.wires.released.tasks import ReleasedTasks
 from gateway.wires.released.wire import ReleasedWire
 from gateway.wires.watches import Watches
 
+if TYPE_CHECKING:  # a process without a task store never loads redis, which takes memory
+    from gateway.storage import RedisTaskStore
+
 _NO_CATALOGUES: Final[Mapping[str, Catalogue]] = {}
 
 
@@ -77,7 +79,7 @@ class Wires:
     _: KW_ONLY
     calls: CallRunner
     host: Host
-    store: TaskStore | None
+    store: RedisTaskStore | None
     changes: ChangeHub
     audit: AuditLog
     telemetry: Telemetry

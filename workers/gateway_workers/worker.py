@@ -21,7 +21,8 @@ from gateway.engine.policy import LegPolicy
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge, WorkersLost
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
-from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
+from gateway.storage import RedisWorkQueue
+from gateway.tasks.ports import Claim, Heartbeat
 from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import LegEnd, WorkerTelemetry
 from gateway_workers.retry import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast
@@ -70,7 +71,7 @@ class Work:
     """
 
     tools: Mapping[str, Tool]
-    queue: WorkQueue
+    queue: RedisWorkQueue
     host: Host
     telemetry: WorkerTelemetry
     audit: AuditLog
