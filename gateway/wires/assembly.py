@@ -12,7 +12,6 @@ import msgspec
 from gateway.authoring.server import identity_of
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
-from gateway.calls.ports import Tracing
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_access import TaskAccess
 from gateway.calls.task_follower import TaskFollower
@@ -59,7 +58,8 @@ from gateway.wires.released.tasks import ReleasedTasks
 from gateway.wires.released.wire import ReleasedWire
 from gateway.wires.watches import Watches
 
-if TYPE_CHECKING:  # a process without a task store never loads redis, which takes memory
+if TYPE_CHECKING:  # a process without traces or a task store never loads OpenTelemetry or redis: they take memory
+    from gateway.observability.tracing import Traces
     from gateway.storage import RedisTaskStore
 
 _NO_CATALOGUES: Final[Mapping[str, Catalogue]] = {}
@@ -88,7 +88,7 @@ class Wires:
     post: Post
     neighbours: Neighbours
     carriers: Sequence[Carrier]
-    tracing: Tracing | None = None
+    tracing: Traces | None = None
 
     def __post_init__(self, registry: Registry) -> None:
         self._draft_words = DraftResults()
