@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
-from gateway.calls.ports import LegTrace, Shedding, Tracing
+from gateway.calls.ports import Shedding
 from gateway.calls.shown_headers import shown_headers
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.calls.unused_answers import warn_of_unused_answers
@@ -53,6 +53,9 @@ from gateway.sealing.digest import arguments_digest
 from gateway.tasks.model import TaskView
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import SealedCarrier
+
+if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
+    from gateway.observability.tracing import LegSpan, Traces
 
 QUICK_BYTES: Final = 64 * 1024
 """Larger arguments that a relay has put aside are decoded again in turns: each takes long."""
@@ -137,7 +140,7 @@ class CallRunner:
         policy: LegPolicy,
         tasks: TaskCalls | None = None,
         shedding: Shedding | None = None,
-        tracing: Tracing | None = None,
+        tracing: Traces | None = None,
     ) -> None:
         self.keys: Final = keys
         self.carrier: Final = carrier
@@ -164,7 +167,7 @@ class CallRunner:
         began = time.perf_counter()
         outcome = "failed"
         leg: RunningCall | None = None
-        trace: LegTrace | None = None
+        trace: LegSpan | None = None
         self._telemetry.leg_started()
         try:
             leg = RunningCall(self, call)

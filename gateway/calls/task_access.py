@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.authoring.forms.questions import wire_ask
 from gateway.engine.questions import Answer, InvalidAnswer
@@ -17,7 +17,10 @@ from gateway.protocol.caller import Caller
 from gateway.registry.registry import Registry
 from gateway.registry.relayed import forwarded_question
 from gateway.tasks.model import TaskView, WireQuestion
-from gateway.tasks.ports import TaskPage, TaskPlaceMark, TaskStore
+from gateway.tasks.ports import TaskPage, TaskPlaceMark
+
+if TYPE_CHECKING:  # a process without a task store never loads redis, which takes memory
+    from gateway.storage import RedisTaskStore
 
 _PAGE: Final = 250
 """The number of tasks that one command reads."""
@@ -29,7 +32,7 @@ class TaskAccess:
     The audit log gets answers, cancellations and deletions, but no reads: clients poll.
     """
 
-    def __init__(self, store: TaskStore, audit: AuditLog) -> None:
+    def __init__(self, store: RedisTaskStore, audit: AuditLog) -> None:
         self._store = store
         self._audit = audit
 
@@ -99,13 +102,13 @@ class TaskAccess:
         return after
 
     async def deliver(self, task_id: str, stream: str, ms: int, caller: Caller) -> bool:
-        """Take or extend the right to deliver a task's questions; see `TaskStore.deliver`."""
+        """Take or extend the right to deliver a task's questions; see `RedisTaskStore.deliver`."""
         return await self._store.deliver(await self.owner(caller), task_id, stream, ms)
 
     async def cancel(self, task_id: str, caller: Caller, method: str, *, withdrawn: bool = False) -> TaskView | None:
         """Cancel a task; a task that has ended stays as it is.
 
-        `withdrawn` says whether the request that created it was cancelled; see `TaskStore.cancel`.
+        `withdrawn` says whether the request that created it was cancelled; see `RedisTaskStore.cancel`.
 
         Raises:
             AuditLogDown: the audit log could not be written, so nothing was cancelled.
@@ -118,7 +121,7 @@ class TaskAccess:
     async def delete(self, task_id: str, caller: Caller, method: str, *, chosen: bool) -> TaskView | None:
         """Delete a task, in any phase; return it as it was.
 
-        `chosen` says whether the client chose the id; see `TaskStore.delete`.
+        `chosen` says whether the client chose the id; see `RedisTaskStore.delete`.
 
         Raises:
             AuditLogDown: the audit log could not be written, so nothing was deleted.
@@ -140,7 +143,7 @@ class TaskAccess:
         return tuple(view for view in views if _may_reach(view, caller, registry))
 
     async def watch(self, task_ids: Collection[str], caller: Caller) -> AsyncGenerator[str, None]:
-        """Yield ids of tasks that should be read again, each id once at first; see `TaskStore.watch`."""
+        """Yield ids of tasks that should be read again, each id once at first; see `RedisTaskStore.watch`."""
         async with contextlib.aclosing(self._store.watch(await self.owner(caller), task_ids)) as hints:
             async for task_id in hints:
                 yield task_id

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -33,7 +33,10 @@ from gateway.sealing import base64url
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Retention, TaskView
-from gateway.tasks.ports import LegUse, NewTask, Spending, TaskStore, UseEnd
+from gateway.tasks.ports import LegUse, NewTask, Spending, UseEnd
+
+if TYPE_CHECKING:  # a process without a task store never loads redis, which takes memory
+    from gateway.storage import RedisTaskStore
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +119,7 @@ class TaskCalls:
     `random_bytes` is a source of strong randomness.
     """
 
-    def __init__(self, store: TaskStore, limits: TaskLimits, random_bytes: RandomBytes) -> None:
+    def __init__(self, store: RedisTaskStore, limits: TaskLimits, random_bytes: RandomBytes) -> None:
         self._store = store
         self._limits = limits
         self._random_bytes = random_bytes

@@ -68,7 +68,7 @@ _request: Final[ContextVar[_TracedRequest]] = ContextVar("request")
 
 
 class Traces:
-    """Creates spans and exports them; satisfies `gateway.calls.ports.Tracing`.
+    """Creates spans and exports them. It raises nothing and never blocks.
 
     OpenTelemetry itself reads the sampler, the limits of spans and the collector from the environment. Spans go to that
     collector if `exporter` is None.
@@ -92,7 +92,7 @@ class Traces:
             handler.addFilter(_SpanFilter())
 
     async def request(self, message: Request | Notification, headers: Headers, answering: Awaitable[T]) -> T:
-        """See `gateway.calls.ports.Tracing.request`."""
+        """Trace a request while it is answered; return the answer."""
         request = _TracedRequest(self._tracer, message, headers)
         outside = _request.set(request)
         try:
@@ -104,19 +104,22 @@ class Traces:
             request.end()
             _request.reset(outside)
 
-    def leg(self, journal: Journal, name: str, *, nested: bool) -> _LegSpan:
-        """See `gateway.calls.ports.Tracing.leg`."""
+    def leg(self, journal: Journal, name: str, *, nested: bool) -> LegSpan:
+        """Trace a leg of the current request's call, until `LegSpan.end`.
+
+        The first leg records the call's trace in `journal`. `name` may be the URI of a resource or of its template. A
+        `nested` request may have several legs.
+        """
         request = _request.get()
         span = request.go_on(_read(journal.trace), name)
         if journal.trace is None:
             journal.trace = _written(span.get_span_context())
-        return _LegSpan(self._nested_leg(span) if nested else _Attached(span), journal)
+        if not nested:
+            return LegSpan(_Attached(span), journal)
+        return LegSpan(_Attached(self._tracer.start_span("leg", trace.set_span_in_context(span)), ends=True), journal)
 
-    def _nested_leg(self, request: Span) -> _Attached:
-        return _Attached(self._tracer.start_span("leg", trace.set_span_in_context(request)), ends=True)
-
-    def task_leg(self, tool: str, task_id: str, journal: Mapping[str, Any]) -> _TaskSpan:
-        """See `gateway.calls.ports.Tracing.task_leg`."""
+    def task_leg(self, tool: str, task_id: str, journal: Mapping[str, Any]) -> LegSpan:
+        """Trace a leg of a task, until `LegSpan.end`; `journal` is in its stored form (`Journal.to_map`)."""
         begun = _read(journal.get("trace"))
         span = self._tracer.start_span(
             f"task {tool}",
@@ -130,10 +133,10 @@ class Traces:
                 "gateway.task": task_id,
             },
         )
-        return _TaskSpan(_Attached(span, ends=True))
+        return LegSpan(_Attached(span, ends=True))
 
     def upstream_request(self, upstream: str, method: str) -> _UpstreamSpan | None:
-        """See `gateway.upstreams.ports.UpstreamTracing.upstream_request`. The name of a target is in the leg's span."""
+        """Begin the span of a request; None if it belongs to no call. The name of a target is in the leg's span."""
         if not trace.get_current_span().get_span_context().is_valid:
             return None
         attributes = {
@@ -268,32 +271,25 @@ class _Attached:
             self.span.end()
 
 
-class _LegSpan:
-    """The span of a leg: its request's span, or its own if a request has several legs."""
+class LegSpan:
+    """The span of a leg: its request's span, or its own if a request has several legs, or a worker runs it.
 
-    def __init__(self, attached: _Attached, journal: Journal) -> None:
+    Without a journal, the span has the attributes of its call from the start.
+    """
+
+    def __init__(self, attached: _Attached, journal: Journal | None = None) -> None:
         self._attached = attached
         self._journal = journal
 
     def end(self, outcome: str, task_id: str = "") -> None:
+        """Record how the leg ended, and the id of the task that the call became in it."""
         span = self._attached.span
-        span.set_attribute("gateway.flow", self._journal.flow_id)
-        span.set_attribute("gateway.leg", self._journal.legs)
+        if self._journal is not None:
+            span.set_attribute("gateway.flow", self._journal.flow_id)
+            span.set_attribute("gateway.leg", self._journal.legs)
         if task_id:
             span.set_attribute("gateway.task", task_id)
         _record_outcome(span, outcome)
-        self._attached.end()
-
-
-class _TaskSpan:
-    """The span of a leg that a worker runs."""
-
-    def __init__(self, attached: _Attached) -> None:
-        self._attached = attached
-
-    def end(self, outcome: str, task_id: str = "") -> None:
-        del task_id  # the span has it from the start
-        _record_outcome(self._attached.span, outcome)
         self._attached.end()
 
 

@@ -20,7 +20,6 @@ from gateway.process.preflight import not_appendable
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
-from gateway.tasks.ports import TaskStore
 from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def make_work_queue(settings: Settings, keys: KeyHolder, telemetry: ProcessTelem
     )
 
 
-async def check(store: TaskStore) -> None:
+async def check(store: RedisTaskStore) -> None:
     """Check at the start that the task store is suitable.
 
     An unreachable store does not prevent the start. It is checked when it is first used, and tasks are refused until

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -29,13 +30,15 @@ from gateway.upstreams.credentials import CredentialHeaders, credentials_of
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
-from gateway.upstreams.ports import UpstreamTracing
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.served_entries import PartMaker
 from gateway.upstreams.stateless import StatelessClient, readings_of_answers
 from gateway.upstreams.upstreams import Upstreams
 from gateway.upstreams.watching import UpstreamWatcher, log_file
+
+if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
+    from gateway.observability.tracing import Traces
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +66,7 @@ def connect(
     definition: Definition,
     telemetry: UpstreamMetrics,
     file: str,
-    tracing: UpstreamTracing | None = None,
+    tracing: Traces | None = None,
     *,
     turns: Turns | None = None,
     readings: Readings | None = None,
@@ -118,7 +121,7 @@ class ServedUpstreams:
         settings: Settings,
         registry: CollectorRegistry,
         announce: Callable[[str], None] | None = None,
-        tracing: UpstreamTracing | None = None,
+        tracing: Traces | None = None,
     ) -> None:
         self._settings = settings
         self._path = ensured(settings.upstreams, "callers check it")

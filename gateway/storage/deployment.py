@@ -9,10 +9,10 @@ from contextlib import suppress
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
 from gateway.sealing.formats import FIRST, TASK_STORE
 from gateway.settings.problems import Problems
-from gateway.storage import scripts
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.owners import Owners
 from gateway.storage.redis_keys import RedisKeys
+from gateway.storage.shared_scripts import AGREE
 from gateway.storage.task_scripts import GROUP
 
 log = logging.getLogger("gateway.storage")
@@ -143,18 +143,13 @@ class Deployment:
 
     async def _agree(self) -> None:
         lifetime = _AGREED_FOR * self._max_ttl_ms
-        agreed = await scripts.agree(
-            self._client,
-            self._agreed_keys(),
-            partitions=self._keys.partitions,
-            partitions_ms=lifetime,
-            secret=self._owners.proposal(),
-            secret_ms=max(lifetime, _SECRET_MS),
-        )
-        self._check_format(agreed.format)
-        if agreed.secret is None:
-            raise ConfigurationError(self._other_partitions(agreed.partitions or b""))
-        await self._owners.learn(agreed.secret)
+        wanted = (self._keys.partitions, lifetime, self._owners.proposal(), max(lifetime, _SECRET_MS))
+        arguments = (*wanted, TASK_STORE.reads, TASK_STORE.writes)
+        format_number, *agreed = await self._client.run(AGREE, self._agreed_keys(), arguments)
+        self._check_format(format_number)
+        if len(agreed) < 2:  # the partitions are others
+            raise ConfigurationError(self._other_partitions(agreed[0] if agreed else b""))
+        await self._owners.learn(agreed[1])
 
     async def make_group(self, partition: int) -> None:
         """Create a partition's queue and its consumer group, unless they exist."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from gateway.storage import scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.redis_keys import RedisKeys
+from gateway.storage.shared_scripts import FORGET_CONSUMERS
 from gateway.storage.task_scripts import GROUP
 
 LOOKS_PER_LEASE: Final = 6
@@ -58,4 +58,4 @@ class LostTasks:
 
     async def forget_workers(self, partition: int, leaving: str = "") -> None:
         """Remove workers without tasks from a queue: those that have been silent for an hour, and the one `leaving`."""
-        await scripts.forget_consumers(self._client, self._keys.queue(partition), _FORGET_WORKER_MS, leaving)
+        await self._client.run(FORGET_CONSUMERS, [self._keys.queue(partition)], [_FORGET_WORKER_MS, leaving])

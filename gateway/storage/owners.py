@@ -13,9 +13,9 @@ from gateway.sealing.binding import owner, owner_secret_binding
 from gateway.sealing.envelope import Rejected
 from gateway.sealing.formats import OWNER_SECRET, split_number
 from gateway.sealing.principal import Principal
-from gateway.storage import scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.redis_keys import RedisKeys
+from gateway.storage.shared_scripts import REPLACE
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")
@@ -90,7 +90,7 @@ class Owners:
         if known is None or known.key_id == sealer.key_id:
             return
         renewed = sealer.seal(known.value, self._binding).encode()
-        if await scripts.replace(self._client, self._key, known.record, renewed):
+        if await self._client.run(REPLACE, [self._key], [known.record, renewed]):
             self._secret = _Secret(renewed, known.value, sealer.key_id)
 
     def _open(self, record: bytes) -> _Secret:

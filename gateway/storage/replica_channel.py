@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 from gateway.errors import TaskStoreDown
 from gateway.runtime.background import task_running
-from gateway.storage import scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.pubsub import Listener, Subscriber
 from gateway.storage.redis_keys import RedisKeys
+from gateway.storage.shared_scripts import TELL
 
 _WAIT_SECONDS = 60.0
 
@@ -29,7 +29,7 @@ class ReplicaChannel:
         """See `gateway.wires.ports.Carrier.send`. A replica that is not listening misses the message."""
         text = base64.b64encode(seal()).decode("ascii")
         try:
-            await scripts.publish(self._client, self._keys.agreed_partitions(), self._keys.replicas(), text)
+            await self._client.run(TELL, [self._keys.agreed_partitions()], [self._keys.replicas(), text])
         except TaskStoreDown:
             return False
         return True

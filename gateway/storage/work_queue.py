@@ -1,4 +1,4 @@
-"""The port `gateway.tasks.ports.WorkQueue` on Redis Streams."""
+"""Hands tasks to workers, with Redis Streams."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import suppress
 from typing import Any
 
-from typing_extensions import override
-
 from gateway.errors import LeaseLost, NoRoomLeft, RejectReason, TaskStoreDown, WorkersLost
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.lost_tasks import LOOKS_PER_LEASE, LostTasks
@@ -23,8 +20,21 @@ from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber
 from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records, learn
 from gateway.storage.redis_keys import RedisKeys, TaskPlace, is_owner, split_member
-from gateway.storage.scripts import Changes
-from gateway.storage.task_scripts import GROUP
+from gateway.storage.scripts import Changes, Value, pairs, run_on_claim, run_on_task
+from gateway.storage.shared_scripts import MAKE_WAY
+from gateway.storage.task_scripts import (
+    CLAIM,
+    EMIT,
+    FINISH,
+    GROUP,
+    HAND_ON,
+    HEARTBEAT,
+    KEEP,
+    PUT_BACK,
+    RELEASE,
+    WAIT,
+    Script,
+)
 from gateway.storage.task_store import (
     DEFAULT_MAX_TTL_MS,
     DEFAULT_PARTITIONS,
@@ -33,7 +43,7 @@ from gateway.storage.task_store import (
 )
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks.model import Phase
-from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion, WorkQueue
+from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")
@@ -46,8 +56,12 @@ MOVED_ENTRIES = 256
 """How many entries it moves back if it found none but there may be more, so it sees those next time."""
 
 
-class RedisWorkQueue(WorkQueue):
+class RedisWorkQueue:
     """Hands tasks to one worker, whose name no other running worker has.
+
+    All methods raise `TaskStoreDown`. Methods that write for a claim raise `LeaseLost` if the claim no longer holds,
+    and `ValueTooLarge` if the store does not accept the value. In both cases they have changed nothing. A call may be
+    repeated after `TaskStoreDown`; repeating it has no further effect.
 
     See `RedisTaskStore`. A task without a heartbeat for `lease_ms` goes to another worker.
     """
@@ -76,15 +90,14 @@ class RedisWorkQueue(WorkQueue):
         self._lost = LostTasks(client, self._keys, worker_id, lease_ms)
 
     @property
-    @override
     def partitions(self) -> int:
+        """The number of partitions; a worker reads all of them."""
         return self._keys.partitions
 
     async def check(self) -> None:
-        """See `gateway.tasks.ports.TaskStore.check`."""
+        """See `RedisTaskStore.check`."""
         await self._deployment.check()
 
-    @override
     async def claim(
         self,
         partition: int,
@@ -92,6 +105,12 @@ class RedisWorkQueue(WorkQueue):
         wait_ms: int = MAX_WAIT_MS,
         may_begin: Callable[[str], bool] | None = None,
     ) -> list[Claim]:
+        """Claim up to `count` tasks of a partition: those whose worker was lost, and new ones.
+
+        If there is none, this waits for up to `wait_ms` (at most 1000). Call it in a loop, one for each partition. A
+        task that has lost too many workers is ended here. `may_begin` is called once for each new task, with its owner.
+        A task that may not begin now goes to the end of the queue. None lets all begin.
+        """
         await self._deployment.ensure()
         try:
             entries = lost = await self._lost.take_over(partition, count)
@@ -111,89 +130,86 @@ class RedisWorkQueue(WorkQueue):
         )
         return [claim for claim in claims if claim is not None]
 
-    @override
     async def make_way(self, partition: int, owners: Sequence[str], *, further: bool = True) -> bool:
+        """Move the tasks of these owners from the head of the queue behind the first task of another owner.
+
+        Return whether the next task now belongs to another owner. If there is none within reach, the next call looks
+        `further`: the tasks that were looked at change their order.
+        """
         queue, prefix = self._keys.queue(partition), self._keys.task_prefix(partition)
         moved = MOVED_ENTRIES if further else 0
-        return await scripts.make_way(self._client, queue, prefix, seen=SEEN_ENTRIES, moved=moved, owners=owners)
+        return bool(await self._client.run(MAKE_WAY, [queue], [prefix, SEEN_ENTRIES, moved, *owners]))
 
-    @override
     async def heartbeat(self, claim: Claim) -> Heartbeat:
-        reply = await scripts.heartbeat(self._client, self._place(claim), claim, self._worker_id)
+        """Extend the lease. Call this every third of it."""
+        reply: bytes = await self._run(HEARTBEAT, claim, claim.entry_id, self._worker_id)
         return Heartbeat(reply.decode())
 
-    @override
     async def keep(self, claim: Claim, kept: Kept) -> None:
+        """Add to the stored journal. The change is durable when this returns."""
         changes, learned = self._records.changes(claim, kept)
-        progress = None
+        progress = b""
         if kept.progress is not None:
             progress = encode_progress(kept.progress)
             changes = self._message(claim, kept.progress.message, changes)
-        _check(await scripts.keep(self._client, self._place(claim), claim, progress, changes))
+        _check(await self._run(KEEP, claim, progress, *changes.arguments()))
         learn(claim, learned)
 
     async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
-        """See `gateway.tasks.ports.WorkQueue.emit`. If an earlier segment is missing, this raises `ValueError`."""
+        """Store segment number `seq`, counted from 1; a stored segment is not replaced.
+
+        If an earlier segment is missing, this raises `ValueError`.
+        """
         if seq <= claim.segments:
             return
         sealed, emitted = self._records.seal_segment(claim, seq, block)
-        if (
-            _check(
-                await scripts.emit(self._client, self._place(claim), claim, number=seq, sealed=sealed, emitted=emitted)
-            )
-            == b"gap"
-        ):
+        if _check(await self._run(EMIT, claim, seq, sealed, emitted)) == b"gap":
             raise ValueError(f"segment {seq} came before segment {claim.segments + 1}")
         claim.segments, claim.emitted = seq, emitted
 
-    @override
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
+        """Return what the task has emitted, like `RedisTaskStore.segments`."""
         place = self._keys.place(owner, task_id)
         return await read_segments(self._client, self._reader, place, after, lambda: asyncio.sleep(0))
 
-    @override
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
+        """Store the journal and the questions, by author's key, and wait for the client's answers; the claim ends."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        open_keys, counts, sealed = self._records.asked(claim, questions)
-        place = self._place(claim)
-        _check(
-            await scripts.wait(
-                self._client, place, claim, open_keys=open_keys, counts=counts, questions=sealed, changes=changes
-            )
-        )
+        asked = self._records.asked(claim, questions)
+        _check(await self._run(WAIT, claim, claim.entry_id, *asked, *changes.arguments()))
 
-    @override
     async def finish(
         self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
     ) -> None:
+        """End the task with a result or with a JSON-RPC error; the claim ends, and the journal is deleted."""
         name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
         ended = self._records.ended(claim.owner, claim.task_id, name, value)
-        _check(await scripts.finish(self._client, self._place(claim), claim, ended))
+        _check(await self._run(FINISH, claim, *pairs(ended)))
 
-    @override
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
+        """Store the journal and hand the task back, so another worker can continue it; no attempt is counted."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        _check(await scripts.release(self._client, self._place(claim), claim, changes))
+        _check(await self._run(RELEASE, claim, claim.entry_id, *changes.arguments()))
 
     async def totals(self) -> dict[Phase, int]:
         """Count the tasks of all owners by phase, or raise `TaskStoreDown`."""
         await self._deployment.ensure()
         return await read_totals(self._client, self._keys)
 
-    @override
     async def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:
+        """Yield (owner, task id) of running tasks as they are cancelled on any worker. Hints, as in `watch`."""
         async with self._notices.listen(self._keys.cancellations()) as listener:
             while True:
                 for member in await listener.wait(RECHECK_SECONDS):
                     yield split_member(member)
 
-    @override
     async def leave(self) -> None:
+        """Declare that this worker claims no more tasks. Those it still holds are redelivered when their leases end."""
         for partition in range(self.partitions):
             await self._lost.forget_workers(partition, leaving=self._worker_id)
 
     async def aclose(self) -> None:
-        """See `gateway.tasks.ports.WorkQueue.aclose`. Closes the client too."""
+        """Close all connections."""
         await self._notices.aclose()
         await self._client.aclose()
 
@@ -214,7 +230,7 @@ class RedisWorkQueue(WorkQueue):
         place = self._keys.place(owner, task_id)
         if may_begin is not None and not may_begin(owner):
             with suppress(TaskStoreDown):  # otherwise it is redelivered when the lease ends
-                await scripts.put_back(self._client, place, entry_id, self._worker_id)
+                await run_on_task(self._client, PUT_BACK, place, entry_id, self._worker_id)
             return None
         token = secrets.token_hex(8)
         # On an outage, the entry is redelivered when its lease ends.
@@ -226,9 +242,7 @@ class RedisWorkQueue(WorkQueue):
             except Unreadable as problem:
                 # A worker of another release, or with other keys, may be able to read it.
                 self._reader.note(owner, task_id, problem)
-                await scripts.hand_on(
-                    self._client, place, entry_id, self._worker_id, idle_ms=self._lease_ms, token=token
-                )
+                await run_on_task(self._client, HAND_ON, place, entry_id, self._worker_id, self._lease_ms, token)
         return None
 
     async def _look_at(self, place: TaskPlace, entry_id: str) -> None:
@@ -243,10 +257,10 @@ class RedisWorkQueue(WorkQueue):
 
     async def _take(self, place: TaskPlace, entry_id: str, token: str) -> Claim | None:
         """Claim a task, or raise `Unreadable` or `TaskStoreDown`; return None if there is nothing to run."""
-        reply = await scripts.claim(self._client, place, entry_id, self._worker_id, token)
+        reply = await run_on_task(self._client, CLAIM, place, entry_id, self._worker_id, token)
         if reply[0] not in (b"claimed", b"unreadable"):
             return None
-        record = _pairs(reply[2])
+        record = _record_of(reply[2])
         claim = self._reader.claimed(place, entry_id, int(reply[1]), record)
         if reply[0] == b"unreadable":
             raise Unreadable(RejectReason.MALFORMED, "entry")
@@ -270,11 +284,11 @@ class RedisWorkQueue(WorkQueue):
         sealed = self._records.seal(claim.owner, claim.task_id, "message", message)
         return Changes(changes.dropped, {**changes.written, "message": sealed})
 
-    def _place(self, claim: Claim) -> TaskPlace:
-        return self._keys.place(claim.owner, claim.task_id)
+    async def _run(self, script: Script, claim: Claim, *args: Value) -> Any:
+        return await run_on_claim(self._client, script, self._keys.place(claim.owner, claim.task_id), claim, *args)
 
 
-def _pairs(flat: Iterable[bytes]) -> dict[str, bytes]:
+def _record_of(flat: Iterable[bytes]) -> dict[str, bytes]:
     parts = iter(flat)
     return {name.decode(errors="replace"): value for name, value in zip(parts, parts, strict=True)}
 

@@ -58,24 +58,3 @@ class Requests(Protocol):
     ) -> dict[str, Any]:
         """Send a request and return its result."""
         ...
-
-
-class RequestTrace(Protocol):
-    """The span of one request to an upstream."""
-
-    @property
-    def traceparent(self) -> str:
-        """The span, in the form of W3C Trace Context."""
-        ...
-
-    def end(self, outcome: str) -> None:
-        """End the span; `outcome` is that of `UpstreamMetrics.request_ended`."""
-        ...
-
-
-class UpstreamTracing(Protocol):
-    """Makes spans of requests to upstreams; see `gateway.observability.tracing.Traces`."""
-
-    def upstream_request(self, upstream: str, method: str) -> RequestTrace | None:
-        """Begin the span of a request; None if it belongs to no call."""
-        ...

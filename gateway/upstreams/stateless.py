@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -39,14 +39,12 @@ from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import (
-    NOBODY,
-    OnNotice,
-    UpstreamCaller,
-    UpstreamTracing,
-)
+from gateway.upstreams.ports import NOBODY, OnNotice, UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
 from gateway.upstreams.statuses import may_have_error, meaning_of
+
+if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
+    from gateway.observability.tracing import Traces
 
 ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may ask something ("Multi Round-Trip Requests")."""
@@ -160,7 +158,7 @@ class StatelessClient:
         telemetry: UpstreamMetrics,
         *,
         client_info: Mapping[str, Any],
-        tracing: UpstreamTracing | None = None,
+        tracing: Traces | None = None,
         turns: Turns | None = None,
         readings: Readings | None = None,
         clock: Clock = time.monotonic,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gateway.authoring.server import identity_of
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
-from gateway.calls.ports import Tracing
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_access import TaskAccess
 from gateway.calls.task_follower import TaskFollower
@@ -28,7 +27,6 @@ from gateway.protocol.versions import BEFORE_ELICITATION, BEFORE_TASKS, DRAFT, L
 from gateway.registry.parts import Part
 from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
-from gateway.tasks.ports import TaskStore
 from gateway.tokens.cursors import TaskCursors
 from gateway.tokens.hop_messages import Hops, Neighbours, Post, max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
@@ -60,6 +58,10 @@ from gateway.wires.released.tasks import ReleasedTasks
 from gateway.wires.released.wire import ReleasedWire
 from gateway.wires.watches import Watches
 
+if TYPE_CHECKING:  # a process without traces or a task store never loads OpenTelemetry or redis: they take memory
+    from gateway.observability.tracing import Traces
+    from gateway.storage import RedisTaskStore
+
 _NO_CATALOGUES: Final[Mapping[str, Catalogue]] = {}
 
 
@@ -77,7 +79,7 @@ class Wires:
     _: KW_ONLY
     calls: CallRunner
     host: Host
-    store: TaskStore | None
+    store: RedisTaskStore | None
     changes: ChangeHub
     audit: AuditLog
     telemetry: Telemetry
@@ -86,7 +88,7 @@ class Wires:
     post: Post
     neighbours: Neighbours
     carriers: Sequence[Carrier]
-    tracing: Tracing | None = None
+    tracing: Traces | None = None
 
     def __post_init__(self, registry: Registry) -> None:
         self._draft_words = DraftResults()

@@ -7,10 +7,9 @@ or decode a body.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.calls.changes import ChangeHub
-from gateway.calls.ports import Tracing
 from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.observability.audit import AuditLog
 from gateway.protocol.caller import Caller
@@ -27,6 +26,9 @@ from gateway.wires.handshake_wire import HandshakeWire
 from gateway.wires.ports import Client
 from gateway.wires.released.wire import ReleasedWire
 from gateway.wires.replies import RefusedRequest, Reply
+
+if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
+    from gateway.observability.tracing import Traces
 
 _RELEASED: Final = Wire.RELEASED
 
@@ -47,7 +49,7 @@ class Dispatcher:
         audit: AuditLog,
         max_json_depth: int = MAX_DEPTH,
         max_json_values: int = MAX_VALUES,
-        tracing: Tracing | None = None,
+        tracing: Traces | None = None,
     ) -> None:
         self._released = released
         self._handshake = handshake

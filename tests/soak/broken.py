@@ -23,7 +23,7 @@ create, finish = RedisTaskStore.create, RedisWorkQueue.finish
 
 async def create_and_lose(self: RedisTaskStore, new: NewTask, *limits: int) -> TaskView:
     view = await create(self, new, *limits)
-    await self._command("DEL", self._keys.place(new.owner, new.task_id).task)
+    await self._client.command("DEL", self._keys.place(new.owner, new.task_id).task)
     return view
 
 

@@ -154,7 +154,7 @@ async def rotate(here: Deployment) -> KeyRing:
 
 async def server_now_ms(store: RedisTaskStore) -> int:
     """Return the time by the server's clock."""
-    seconds, microseconds = await store._command("TIME")
+    seconds, microseconds = await store._client.command("TIME")
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 

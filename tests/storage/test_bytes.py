@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from gateway.errors import NoRoomLeft, TaskStoreAway, TooManyTaskBytes
-from gateway.storage import scripts
+from gateway.storage.scripts import run_on_task
+from gateway.storage.task_scripts import CREATE
 from gateway.tasks.model import Phase, Retention
 from gateway.tasks.ports import Kept, TaskQuestion
 from tests.storage.deployments import ALICE, BOB, Deployment, eventually, seen
@@ -46,17 +47,8 @@ async def test_a_creation_that_is_repeated_counts_once(here: Deployment) -> None
     store, new = here.store(), large(here)
     place = here.keys.place(new.owner, new.task_id)
     for _ in range(2):
-        reply = await scripts.create(
-            store._client,
-            place,
-            quota=10,
-            quota_bytes=ROOM,
-            max_ttl_ms=60_000,
-            retention=Retention("created", 60_000),
-            request="",
-            about=b"about",
-            fields={"call": "sealed"},
-        )
+        limits = (10, ROOM, 60_000, 60_000, "created")
+        reply = await run_on_task(store._client, CREATE, place, *limits, "", b"about", "call", "sealed", 0)
         assert reply[0] == b"created"
     counted, real = here.kept_bytes()
     assert counted == real == len("about" + "sealed")

@@ -68,7 +68,7 @@ async def test_of_a_deleted_task_nothing_is_kept_but_its_id(here: Deployment, ph
 async def test_an_id_that_the_client_chose_stays_taken_and_too_many_of_them_count_for_the_quota(
     here: Deployment, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_scripts, "DELETED_IDS", 1)
+    monkeypatch.setattr(task_store, "DELETED_IDS", 1)
     store, mine = here.store(), here.owner()
     await bring_to(here, store, "mine", phase)
     assert await store.delete(mine, "mine", chosen=True) is not None

@@ -79,7 +79,7 @@ async def test_tasks_that_have_expired_are_not_put_behind(here: Deployment) -> N
     await gone(store, brief)
     partition = here.keys.partition_of(theirs.owner)
     assert await queue.make_way(partition, [brief.owner])
-    assert await store._command("XLEN", here.keys.queue(partition)) == 1
+    assert await store._client.command("XLEN", here.keys.queue(partition)) == 1
 
 
 async def test_a_task_far_behind_in_the_queue_moves_closer_each_time(

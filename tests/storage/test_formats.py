@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import ConfigurationError, TaskStoreAway
 from gateway.sealing.formats import FIRST, OWNER_SECRET, TASK_STORE, Format
-from gateway.storage import deployment, scripts
+from gateway.storage import deployment
 from gateway.storage import deployment as start_up
 from tests.storage.deployments import ALICE, MAX_TTL_MS, Deployment, eventually
 
@@ -29,8 +29,7 @@ async def put(here: Deployment, value: object) -> None:
 def release(patch: pytest.MonkeyPatch, reads: int, writes: int) -> None:
     """Let the processes be those of another release."""
     other = Format(TASK_STORE.kind, TASK_STORE.place, reads, writes)
-    for module in (deployment, scripts):
-        patch.setattr(module, "TASK_STORE", other)
+    patch.setattr(deployment, "TASK_STORE", other)
 
 
 async def test_a_store_has_a_format_number_that_lives_as_long_as_the_number_of_partitions(here: Deployment) -> None:

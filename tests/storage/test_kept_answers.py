@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import ValueTooLarge
-from gateway.storage import RedisTaskStore, scripts, shared_scripts
+from gateway.storage import RedisTaskStore, shared_scripts, task_store
 from gateway.tasks.ports import Spending
 from tests.storage.deployments import BOB, Deployment
 
@@ -16,7 +16,7 @@ BODY = b"x" * 2000
 @pytest.fixture(autouse=True)
 def room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for two of these answers, as they are sealed."""
-    monkeypatch.setattr(scripts, "SPENT_ANSWER_BYTES", 6000)
+    monkeypatch.setattr(task_store, "SPENT_ANSWER_BYTES", 6000)
 
 
 async def answered(store: RedisTaskStore, owner: str, flow: str, body: bytes = BODY) -> Spending:

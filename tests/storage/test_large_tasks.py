@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.errors import TaskStoreDown, ValueTooLarge
-from gateway.storage import RedisTaskStore, scripts
+from gateway.storage import RedisTaskStore
 from gateway.storage.records import SEGMENT_BYTES
-from gateway.storage.task_scripts import QUICK_BYTES
+from gateway.storage.shared_scripts import BRIEFS
+from gateway.storage.task_scripts import QUICK_BYTES, Script
 from gateway.storage.task_store import BRIEFS_AT_ONCE, SEGMENTS_AT_ONCE, read_segments
 from tests.storage.deployments import BOB, Deployment
 
@@ -125,22 +126,24 @@ async def test_the_tasks_of_a_page_are_opened_in_turns_one_page_of_an_owner_at_a
         await store.create(here.new(), 100)
     turns: list[str] = []
     pages, most = 0, 0
-    briefs = scripts.briefs
+    run = store._client.run
 
     async def begin(_group: object, owner: str) -> None:
         turns.append(owner)
 
-    async def counted(*given: Any) -> Any:
+    async def counted(script: Script, keys: Any, args: Any) -> Any:
         nonlocal pages, most
+        if script is not BRIEFS:
+            return await run(script, keys, args)
         pages += 1
         most = max(most, pages)
         try:
-            return await briefs(*given)
+            return await run(script, keys, args)
         finally:
             pages -= 1
 
     monkeypatch.setattr(store._turns, "begin", begin)
-    monkeypatch.setattr(scripts, "briefs", counted)
+    monkeypatch.setattr(store._client, "run", counted)
     read = await asyncio.gather(*(store.page(here.owner(), None, 100) for _ in range(4)))
     assert [len(page.views) for page in read] == [2 * BRIEFS_AT_ONCE + 1] * 4
     assert turns == [here.owner()] * 3 * 4
@@ -160,7 +163,7 @@ async def test_while_the_store_is_away_nobody_waits_for_one_failure_after_the_ot
         await asyncio.sleep(0.1)
         raise TaskStoreDown
 
-    monkeypatch.setattr(scripts, "briefs", hang)
+    monkeypatch.setattr(store._client, "run", hang)
     read = await asyncio.gather(*(store.briefs(here.owner(), [task_id]) for _ in range(6)), return_exceptions=True)
     assert [type(each) for each in read] == [TaskStoreDown] * 6
     assert asked == 1

@@ -13,7 +13,8 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.journal import Journal
 from gateway.errors import TaskStoreDown
 from gateway.observability.audit import AuditLog
-from gateway.tasks.ports import Claim, WorkQueue
+from gateway.storage import RedisWorkQueue
+from gateway.tasks.ports import Claim
 from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import WorkerTelemetry
 from gateway_workers.worker import Work, Worker
@@ -118,7 +119,7 @@ async def cut_off(name: str, *, attempts: int, refuses: bool = False, silent: bo
     worker = Worker(
         Work(
             tools={each.name: each for each in (work, end, ask)},
-            queue=cast("WorkQueue", queue),
+            queue=cast("RedisWorkQueue", queue),
             host=AsyncioHost(None, "w1"),
             telemetry=WorkerTelemetry([name], 1),
             audit=AuditLog(len, "w1", float, as_json=True),

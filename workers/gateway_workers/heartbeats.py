@@ -11,7 +11,8 @@ from typing import Final
 
 from gateway.errors import TaskStoreDown
 from gateway.process.watchdog import LoopWatch
-from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
+from gateway.storage import RedisWorkQueue
+from gateway.tasks.ports import Claim, Heartbeat
 
 BEATS_PER_LEASE: Final = 3
 TICKS_PER_BEAT: Final = 4
@@ -40,7 +41,7 @@ class Heart:
 
     def __init__(
         self,
-        make_queue: Callable[[], WorkQueue],
+        make_queue: Callable[[], RedisWorkQueue],
         lease_seconds: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -109,7 +110,7 @@ class Heart:
         beats = list(self._beats.values())
         return next(({"task": beat.claim.task_id} for beat in beats if beat.runner is blocker), {})
 
-    async def _prolong(self, queue: WorkQueue, beat: Beat) -> None:
+    async def _prolong(self, queue: RedisWorkQueue, beat: Beat) -> None:
         try:
             told = await queue.heartbeat(beat.claim)
         except TaskStoreDown:

@@ -30,7 +30,7 @@ from gateway.runtime.compilation import is_compiled
 from gateway.runtime.reread import rereading
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
-from gateway.tasks.ports import WorkQueue
+from gateway.storage import RedisWorkQueue
 from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import WorkerTelemetry
 from gateway_workers.services import WorkerServices, build_worker
@@ -81,7 +81,7 @@ def _run(settings: Settings, hangups: Hangups, *, reload: bool) -> int:
 
 
 def _make_work(
-    services: WorkerServices, telemetry: WorkerTelemetry, queue: WorkQueue, registry: Callable[[], Registry]
+    services: WorkerServices, telemetry: WorkerTelemetry, queue: RedisWorkQueue, registry: Callable[[], Registry]
 ) -> Work:
     return Work(
         tools=registry().tools,
@@ -96,7 +96,7 @@ def _make_work(
 
 
 async def _open(
-    services: WorkerServices, telemetry: WorkerTelemetry, queue: WorkQueue, stack: contextlib.AsyncExitStack
+    services: WorkerServices, telemetry: WorkerTelemetry, queue: RedisWorkQueue, stack: contextlib.AsyncExitStack
 ) -> None:
     """Open what tools need, and close everything with the stack, the audit log last."""
     stack.callback(services.audit.close)

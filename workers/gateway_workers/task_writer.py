@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from gateway.engine.journal import Checkpoint
 from gateway.errors import LeaseLost, ValueTooLarge
+from gateway.storage import RedisWorkQueue
 from gateway.tasks.model import Progress
-from gateway.tasks.ports import Claim, Kept, WorkQueue
+from gateway.tasks.ports import Claim, Kept
 from gateway_workers.retry import outlast
 
 CHECKPOINT_SECONDS: Final = 1.0
@@ -34,7 +35,7 @@ class TaskWriter:
 
     def __init__(
         self,
-        queue: WorkQueue,
+        queue: RedisWorkQueue,
         claim: Claim,
         leaving: Callable[[], bool],
         on_lost: Callable[[LeaseLost], None],

@@ -10,24 +10,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
-from gateway.calls.ports import Tracing
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
 from gateway.engine.leg_policy import LegPolicy
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge, WorkersLost
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
-from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
+from gateway.storage import RedisWorkQueue
+from gateway.tasks.ports import Claim, Heartbeat
 from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import LegEnd, WorkerTelemetry
 from gateway_workers.retry import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast
 from gateway_workers.shares import Pick, Shares
 from gateway_workers.slots import Slots
 from gateway_workers.task_writer import TaskWriter
+
+if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
+    from gateway.observability.tracing import Traces
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +73,12 @@ class Work:
     """
 
     tools: Mapping[str, Tool]
-    queue: WorkQueue
+    queue: RedisWorkQueue
     host: Host
     telemetry: WorkerTelemetry
     audit: AuditLog
     policy: LegPolicy
-    tracing: Tracing | None = None
+    tracing: Traces | None = None
     find: Callable[[str], Tool | None] = _find_nothing
 
 

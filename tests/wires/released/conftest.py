@@ -18,8 +18,9 @@ from gateway.engine.journal import Checkpoint
 from gateway.process import services as process_services
 from gateway.process.app import GatewayApp
 from gateway.protocol.method_table import NAMED_METHODS
+from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.tasks.model import Progress
-from gateway.tasks.ports import Claim, Kept, TaskStore, WorkQueue
+from gateway.tasks.ports import Claim, Kept
 from gateway.wires import ports as wires
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
@@ -38,7 +39,7 @@ NO_CLIENT: wires.Client = object()  # type: ignore[assignment]  # its answers ar
 class SimpleKeeper:
     """Writes everything at once."""
 
-    def __init__(self, queue: WorkQueue, claim: Claim) -> None:
+    def __init__(self, queue: RedisWorkQueue, claim: Claim) -> None:
         self.queue, self.claim = queue, claim
         self.told: list[Progress] = []
 
@@ -77,7 +78,7 @@ class World:
         self._turn = 0
 
     @property
-    def store(self) -> TaskStore:
+    def store(self) -> RedisTaskStore:
         store = self.apps[0]._services.store
         assert store is not None
         return store
