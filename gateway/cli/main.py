@@ -23,7 +23,7 @@ from gateway.cli.own_code import find_own_workers, import_from_working_directory
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.runtime.compilation import is_compiled
-from gateway.runtime.standard_streams import open_standard_streams
+from gateway.runtime.standard_streams import drop_output, open_standard_streams
 from gateway.runtime.version import __version__
 
 if TYPE_CHECKING:
@@ -54,9 +54,22 @@ _CLAIM_OPTIONS: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted."""
+    """Run one command and return the exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted.
+
+    141: nobody reads the output any more, as in `gateway tools | head -1`.
+    """
     open_standard_streams()
-    given = sys.argv[1:] if argv is None else list(argv)
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else list(argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+        return 128 + signal.SIGPIPE
+
+
+def _run(given: list[str]) -> int:
     if given[:1] == ["worker"]:
         import_from_working_directory()
         find_own_workers()
@@ -86,12 +99,13 @@ def _parser(command: Sequence[str], worker: argparse.ArgumentParser | None = Non
         epilog="Start with `gateway dev`: it serves the demo tools from two replicas on http://127.0.0.1:8080/mcp.",
     )
     parser.add_argument(
+        "-V",
         "--version",
         action="version",
         version=f"sealed-gateway {__version__} ({'compiled' if is_compiled() else 'interpreted'})",
         help="show the version, and whether it is compiled (docs/run/compiled.md)",
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = _add_commands(parser)
     _add_serve(commands)
     _add_dev(commands)
     commands.add_parser("worker", help="run tasks in the background")  # its options are its own: see `main`
@@ -108,6 +122,17 @@ def _parser(command: Sequence[str], worker: argparse.ArgumentParser | None = Non
 
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
+
+
+def _add_commands(parser: argparse.ArgumentParser) -> _Commands:
+    """Let the parser take one of several commands. Without one, print its help."""
+
+    def explain(_: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return EXIT_CONFIGURATION
+
+    parser.set_defaults(run=explain)
+    return parser.add_subparsers(title="commands", metavar="COMMAND")
 
 
 def _add_address_options(parser: argparse.ArgumentParser) -> None:
@@ -200,7 +225,7 @@ def _add_keys(commands: _Commands) -> None:
     parser = commands.add_parser(
         "keys", help="make and compare seal keys", description="Make and compare the keys that seal unfinished calls."
     )
-    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    actions = _add_commands(parser)
     new = actions.add_parser(
         "new",
         help="print a new seal key",
@@ -354,6 +379,10 @@ def _add_completion(commands: _Commands) -> None:
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell to print the script for")
     parser.set_defaults(run=_completion)
+
+
+_FILE_OPTIONS: Final = frozenset({"--tools", "--upstreams", "--costs"})
+"""The options whose values are files, or may be. A shell completes their names."""
 
 
 def _add_tools_option(parser: argparse.ArgumentParser, default: str = "GATEWAY_TOOLS") -> None:
@@ -599,8 +628,20 @@ def _completion(arguments: argparse.Namespace) -> int:
 
     find_own_workers()
     parser = _parser(["size"], importlib.import_module(WORKERS).make_parser("gateway worker"))
+    for action in _all_actions(parser):
+        if _FILE_OPTIONS.intersection(action.option_strings):
+            action.complete = shtab.FILE
     print(shtab.complete(parser, arguments.shell))
     return 0
+
+
+def _all_actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
+    """Yield the options and arguments of a parser and of its commands."""
+    for action in parser._actions:  # noqa: SLF001 - nothing public lists them
+        yield action
+        if isinstance(action.choices, Mapping):
+            for command in action.choices.values():
+                yield from _all_actions(command)
 
 
 def _upstream_entries(found: UpstreamFile | None) -> list[dict[str, Any]]:

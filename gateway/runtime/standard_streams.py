@@ -22,6 +22,13 @@ def open_standard_streams() -> None:
         sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
+def drop_output() -> None:
+    """Drop everything that is written to stdout from now on, because its reader has gone."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
 def _open_null(number: int) -> None:
     """Open the null device under the number of a stream. Children inherit it."""
     opened = os.open(os.devnull, os.O_RDWR)

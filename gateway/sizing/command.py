@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import math
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ _MAY_BE_ZERO: Final = {
     *("task_seconds", "task_cpu_seconds", "task_rounds", "task_steps", "task_polls", "task_bytes", "upgrade_share"),
 }
 _MAY_BE_ONE: Final = {"task_share"}
+_COLUMNS: Final = 80
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -46,12 +48,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_fields(group: argparse._ArgumentGroup, of: type[Demand | Policy]) -> None:
     for field in dataclasses.fields(of):
         group.add_argument(
-            f"--{field.name.replace('_', '-')}",
+            _option_of(field.name),
             type=_number(field.name, whole=field.type == "int"),
             default=field.default,
             metavar="N",
             help=f"{field.metadata['text']} (default: {field.default:g})",
         )
+
+
+def _option_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _number(name: str, *, whole: bool = False) -> Any:
@@ -100,6 +106,18 @@ def describe(deployment: SizedDeployment, costs: GatewayCosts) -> Iterator[str]:
         yield "\nIf a zone is lost at that moment"
         yield from _lost_zone(deployment, deployment.lost_zone)
     yield f"\nCosts were measured on: {costs.measured_on}"
+    assumed = " ".join(_assumed(deployment.demand))
+    if assumed:
+        yield "\nAssumed, because no option says otherwise"
+        yield textwrap.indent(textwrap.fill(assumed, _COLUMNS, break_on_hyphens=False), "  ")
+
+
+def _assumed(demand: Demand) -> Iterator[str]:
+    """Yield the options for the load that have their defaults; those of tasks only if there are any."""
+    for field in dataclasses.fields(demand):
+        matters = demand.task_share or field.name == "task_share" or not field.name.startswith("task_")
+        if matters and getattr(demand, field.name) == field.default:
+            yield f"{_option_of(field.name)}={field.default:g}"
 
 
 def _asked(deployment: SizedDeployment) -> Iterator[str]:

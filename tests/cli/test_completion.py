@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,6 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_bash_completes_commands_options_and_those_of_the_worker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "gateway.bash").write_text(script("bash", capsys))
     asked = {
         "gateway ch": ["check"],
         "gateway keys -": ["new", "show"],
@@ -40,8 +40,30 @@ def test_bash_completes_commands_options_and_those_of_the_worker(
         "gateway completion -": list(SHELLS),
         "gateway token --cl": ["--client-id", "--claim"],
     }
+    assert completed(asked, tmp_path, capsys) == list(asked.values())
+
+
+def test_bash_completes_the_names_of_files_after_options_that_take_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("travel.py", "trains.py", "servers.json"):
+        (tmp_path / name).touch()
+    commands = ("serve", "dev", "worker", "tools", "check")
+    asked = {
+        **{f"gateway {command} --tools trav": ["travel.py"] for command in commands},
+        **{f"gateway {command} --upstreams serv": ["servers.json"] for command in commands},
+        "gateway dev --tools trains.py tra": ["trains.py", "travel.py"],
+        "gateway size --costs serv": ["servers.json"],
+    }
+    assert [sorted(words) for words in completed(asked, tmp_path, capsys)] == list(asked.values())
+
+
+def completed(asked: Iterable[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Return what bash offers for each of these command lines, in a folder."""
+    (folder / "gateway.bash").write_text(script("bash", capsys))
     result = subprocess.run(
-        ["bash", "--norc", "-c", COMPLETE, "bash", str(tmp_path / "gateway.bash")],
+        ["bash", "--norc", "-c", COMPLETE, "bash", "./gateway.bash"],
+        cwd=folder,
         input="".join(f"{line}\n" for line in asked),
         capture_output=True,
         text=True,
@@ -49,7 +71,7 @@ def test_bash_completes_commands_options_and_those_of_the_worker(
         timeout=60,
     )
     assert result.stderr == ""
-    assert [line.split() for line in result.stdout.splitlines()] == list(asked.values())
+    return [line.split() for line in result.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(("shell", "begin"), [("zsh", "#compdef gateway"), ("fish", "")])

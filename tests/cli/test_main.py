@@ -26,6 +26,7 @@ from gateway.cli import dev
 from gateway.cli.main import main
 from gateway.errors import ConfigurationError
 from gateway.observability.process_metrics import ProcessTelemetry
+from gateway.runtime.version import __version__
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.storage.redis_keys import RedisKeys
@@ -534,9 +535,7 @@ def test_tool_modules_are_found_in_the_working_directory_also_by_the_installed_c
         ["dev", "--replicas", "two"],
         ["token", "--sub", "a", "--ttl", "0"],
         ["token"],
-        ["keys"],
         ["unknown"],
-        [],
     ],
     ids=" ".join,
 )
@@ -558,6 +557,52 @@ def test_every_command_explains_itself(command: list[str], capsys: pytest.Captur
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: {' '.join(['gateway', *command])} ")
+
+
+@pytest.mark.parametrize("command", [[], ["keys"]], ids=["gateway", "keys"])
+def test_a_command_line_without_its_command_gets_the_help_and_exits_2(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"usage: {' '.join(['gateway', *command])} [-h]")
+    assert "\n    new " in output.err or "\n    serve " in output.err
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_both_options_for_the_version_print_it(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([option])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(f"sealed-gateway {__version__} (")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("tools", "tools --json", "check", "check --json", "size", "size --json", "keys new", "keys show"),
+        *("token --sub ann", "completion bash", "upstreams --haproxy", "--help", "--version", "worker --help"),
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_command_whose_reader_has_gone_ends_quietly_as_other_tools_do(command: str, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    settings = environment({**SERVING, "GATEWAY_JWT_SECRET": SECRET, "PYTHONUNBUFFERED": unbuffered})
+    with os.fdopen(writer, "wb") as nobody:
+        result = subprocess.run(
+            [sys.executable, "-m", "gateway", *command.split()],
+            env=settings,
+            cwd=ROOT,
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert result.stderr == b""
+    # argparse overlooks that its help cannot be written
+    assert result.returncode == (0 if unbuffered and command.endswith(("--help", "--version")) else 141)
 
 
 def test_an_interrupted_command_ends_quietly(

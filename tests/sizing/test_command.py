@@ -20,6 +20,20 @@ def test_a_million_users_are_sized(capsys: pytest.CaptureFixture[str]) -> None:
         assert line in said
 
 
+def test_the_load_that_no_option_describes_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size"]) == 0
+    _, _, assumed = capsys.readouterr().out.partition("\nAssumed, because no option says otherwise\n")
+    named = assumed.split()
+    assert named[:3] == ["--users=100000", "--call-every-seconds=60", "--rounds=1"]
+    assert named[-3:] == ["--tool-cpu-seconds=0", "--tool-wait-seconds=0.05", "--task-share=0"]
+
+    assert main(["size", "--users", "50", "--rounds", "2", "--task-share", "0.5"]) == 0
+    _, _, assumed = capsys.readouterr().out.partition("\nAssumed, because no option says otherwise\n")
+    assert "--users" not in assumed
+    assert "--rounds" not in assumed
+    assert "--task-seconds=10" in assumed.split()
+
+
 def test_a_deployment_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", "--json", "--users", "60", "--zones", "1", "--legs-per-second", "200"]) == 0
 
