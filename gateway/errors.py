@@ -185,8 +185,12 @@ class NoRoomLeft(ValueTooLarge):
 
 
 class RpcError(GatewayError):
-    """A JSON-RPC error: `code`, `message` and optional `data`, all safe to show to the client."""
+    """A JSON-RPC error: `code`, `message` and optional `data`, all safe to show to the client.
 
+    If it `is_relayed`, it comes from another server, and says nothing about the health of this one.
+    """
+
+    is_relayed: ClassVar[bool] = False
     code: int
 
     def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a running call needs of a higher layer: decisions to shed."""
+"""The decision to shed, which a running call needs of a higher layer."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.pins import ToPin, lock_file_of, write_lock
 from gateway.upstreams.config.reading import UpstreamReader
-from gateway.upstreams.failures import UpstreamError, UpstreamFailure
+from gateway.upstreams.eras import KnownEra
+from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import (
     GATEWAY,
     MAX_BYTES,
     Listed,
-    NeedsSession,
     discover,
     read_all,
     readings_of_lists,
@@ -43,8 +43,21 @@ ANSWER_SECONDS: Final = 10.0
 
 EXIT_UNREACHABLE: Final = 1
 
-ERA: Final = "stateless"
-"""How upstreams that answer are called."""
+_STATES: Final[Mapping[Reason, str]] = {
+    Reason.NEEDS_SESSION: "needs a session",
+    Reason.REDIRECT: "redirects",
+    Reason.NOT_FOUND: "not found",
+    Reason.UNAUTHORIZED: "refuses",
+    Reason.FORBIDDEN: "refuses",
+    Reason.CREDENTIALS: "no credential",
+}
+"""The state of an upstream by the reason why its lists cannot be read; others count as unreachable."""
+
+UNSERVED: Final[Mapping[str, str]] = {
+    "stateless": "",
+    "sessionless": "questions and changes of lists are not served",
+}
+"""A remark on upstreams that answer, by era."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +67,15 @@ class Surveyed:
     Attributes:
         listed: the lists of the upstream as they came; None if it did not answer.
         part: what is served of them.
+        era: how it is spoken to; None if that is not known.
         problem: why there is no answer; "" if there is one.
     """
 
     definition: Definition
     listed: Listed | None = None
     part: Part | None = None
+    era: KnownEra | None = None
+    state: str = "ok"
     problem: str = ""
 
 
@@ -141,9 +157,10 @@ async def _survey_one(definition: Definition, file: str, *, pinned: bool) -> Sur
         try:
             listed = await read_lists(definition, connection)
         except (UpstreamFailure, UpstreamError) as failure:
-            return Surveyed(definition, problem=problem_of(definition, failure))
+            era, state = connection.client.era, _state_of(failure)
+            return Surveyed(definition, era=era, state=state, problem=problem_of(definition, failure))
         part = await _part_of(definition, connection, listed) if pinned else None
-        return Surveyed(definition, listed, part)
+        return Surveyed(definition, listed, part, connection.client.era)
 
 
 @contextlib.asynccontextmanager
@@ -168,14 +185,20 @@ async def read_lists(definition: Definition, connection: UpstreamConnection) -> 
             method, params, requester=GATEWAY, seconds=ANSWER_SECONDS, max_bytes=MAX_BYTES
         )
 
-    discovered = await discover(definition.name, ask)
+    discovered = await discover(ask)
     return await read_all(definition.name, ask, discovered)
+
+
+def _state_of(failure: UpstreamFailure | UpstreamError) -> str:
+    if isinstance(failure, UpstreamError):
+        return "refuses"
+    return _STATES.get(failure.reason, "unreachable")
 
 
 def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
     """Return why an upstream did not answer, for operators."""
     if isinstance(failure, NeedsSession):
-        return f"it does not speak MCP 2026-07-28 without a session ({failure.detail})"
+        return failure.detail
     if isinstance(failure, UpstreamError):
         return f"it answers with error {failure.code}: {clean_line(str(failure))}"
     if definition.credentials.kind == "token_exchange":
@@ -216,8 +239,8 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
             "prefix": each.definition.prefix,
             "transport": each.definition.transport,
             "url": each.definition.place,
-            "era": ERA if each.listed is not None else None,
-            "state": "unreachable" if each.problem else "ok",
+            "era": each.era,
+            "state": each.state,
             **({"reason": each.problem} if each.problem else {}),
             **_entries(each.part),
         }
@@ -232,7 +255,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
 
 def _as_text(surveyed: Sequence[Surveyed], found: UpstreamFile) -> str:
     rows = [("UPSTREAM", "STATE", "SERVES")]
-    rows += [(each.definition.name, "unreachable" if each.problem else "ok", _summary(each)) for each in surveyed]
+    rows += [(each.definition.name, each.state, _summary(each)) for each in surveyed]
     rows += [(each.name, "not served", each.reason) for each in found.not_served]
     lines = _table(rows)
     tools = [tool for each in surveyed for tool in _tools(each.part)]
@@ -255,8 +278,9 @@ def _summary(surveyed: Surveyed) -> str:
         return surveyed.problem
     counts = {kind.removesuffix("s"): len(names) for kind, names in _entries(surveyed.part).items()}
     texts = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
-    definition = surveyed.definition
-    return f"{', '.join(texts) or 'nothing'} from {definition.place} ({definition.transport}, {ERA})"
+    definition, unserved = surveyed.definition, UNSERVED.get(surveyed.era or "", "")
+    served = f"{', '.join(texts) or 'nothing'} from {definition.place} ({definition.transport}, {surveyed.era})"
+    return f"{served}; {unserved}" if unserved else served
 
 
 def _tools(part: Part | None) -> list[tuple[str, str]]:

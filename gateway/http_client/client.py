@@ -63,7 +63,7 @@ class HttpClient:
             if way.authorization is not None:
                 lines.append(f"Proxy-Authorization: {way.authorization}")
         head = "\r\n".join((f"{form} HTTP/1.1", *lines, "")).encode()
-        self._post, self._get = b"POST " + head, b"GET " + head
+        self._post, self._get, self._delete = b"POST " + head, b"GET " + head, b"DELETE " + head
 
     def post(self, headers: RawHeaders, body: bytes, *, deadline: float) -> HttpExchange:
         """Return a POST request, sent on entering it as a context.
@@ -77,6 +77,10 @@ class HttpClient:
     def get(self, headers: RawHeaders, *, deadline: float) -> HttpExchange:
         """Return a GET request; see `post`."""
         return HttpExchange(self._pool, b"%b%b\r\n" % (self._get, _fields(headers)), b"", deadline)
+
+    def delete(self, headers: RawHeaders, *, deadline: float) -> HttpExchange:
+        """Return a DELETE request; see `post`."""
+        return HttpExchange(self._pool, b"%b%b\r\n" % (self._delete, _fields(headers)), b"", deadline)
 
     async def aclose(self) -> None:
         """Close unused connections, and each other one as soon as its response ends.

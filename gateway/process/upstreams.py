@@ -27,6 +27,8 @@ from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import CredentialHeaders, credentials_of
+from gateway.upstreams.dialects import Dialect, Sessionless, Stateless
+from gateway.upstreams.eras import EraClient
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
@@ -53,7 +55,7 @@ class UpstreamConnection:
     `client` sends requests without any limits; `credentials` prove who asks.
     """
 
-    client: StatelessClient
+    client: EraClient
     credentials: CredentialHeaders
     http: HttpClient
 
@@ -81,18 +83,23 @@ def connect(
     except ValueError as error:
         raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
     credentials = credentials_of(definition)
-    client_info = {"name": CLIENT_NAME, "version": __version__}
-    client = StatelessClient(
-        definition.name,
-        http,
-        credentials,
-        telemetry,
-        client_info=client_info,
-        tracing=tracing,
-        turns=turns,
-        readings=readings,
-    )
-    return UpstreamConnection(client, credentials, http)
+
+    def speaking(dialect: Dialect) -> StatelessClient:
+        return StatelessClient(
+            definition.name,
+            http,
+            credentials,
+            telemetry,
+            client_info={"name": CLIENT_NAME, "version": __version__},
+            tracing=tracing,
+            turns=turns,
+            readings=readings,
+            dialect=dialect,
+        )
+
+    sessionless = Sessionless()
+    clients = speaking(Stateless()), speaking(sessionless)
+    return UpstreamConnection(EraClient(definition.name, definition.era, *clients, sessionless), credentials, http)
 
 
 def _http_client(definition: Definition) -> HttpClient:

@@ -68,8 +68,23 @@ class UpstreamFailure(GatewayError):
 
 
 class UpstreamError(RpcError):
-    """The upstream answered with a JSON-RPC error, which the caller gets as it came, within our limits."""
+    """The upstream answered with a JSON-RPC error, which the caller gets as it came, within our limits.
 
-    def __init__(self, upstream: str, code: int, message: str, data: Any = None) -> None:
+    Attributes:
+        status: of the HTTP response.
+    """
+
+    is_relayed = True
+
+    def __init__(self, upstream: str, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
         super().__init__(code, message, data)
         self.upstream = upstream
+        self.status = status
+
+
+class NeedsSession(UpstreamFailure):
+    """The upstream can be called only in a session. Nothing was called."""
+
+    def __init__(self, upstream: str) -> None:
+        detail = "it answers initialize with a session, and the gateway does not call servers in sessions yet"
+        super().__init__(upstream, Reason.NEEDS_SESSION, sent=False, detail=detail)

@@ -16,13 +16,12 @@ from gateway.runtime.jitter import varied
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import Definition
-from gateway.upstreams.failures import UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import NeedsSession, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
 from gateway.upstreams.lists.listing import (
     GATEWAY,
     PAGE_SECONDS,
     Listed,
-    NeedsSession,
     UnusableLists,
     discover,
     read_all,
@@ -170,16 +169,18 @@ class Live:
         """Read everything once; return whether that succeeded. If not, the lists of before stay in use."""
         name = self.definition.name
         try:
-            discovered = await discover(name, self._ask)
+            discovered = await discover(self._ask)
             by_caller = self.definition.depends_on_caller
             listed = Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered)
         except NeedsSession as problem:
-            self._failed(problem.detail, "upstream not served: it does not speak MCP 2026-07-28 without a session")
+            self._telemetry.failed(name, problem.reason)  # no alert: it does not pass by itself
+            self._report(problem.detail, "upstream not served: it needs a session")
             return False
         except (UpstreamFailure, UpstreamError) as problem:
             if isinstance(problem, UnusableLists):  # the client counts all other failures
                 self._telemetry.failed(name, problem.reason)
-            self._failed(str(problem), "lists of an upstream cannot be read; those of before stay in use")
+            self._telemetry.listed(name, succeeded=False)
+            self._report(str(problem), "lists of an upstream cannot be read; those of before stay in use")
             return False
         self._telemetry.listed(name, succeeded=True)
         if self._problem:
@@ -198,9 +199,8 @@ class Live:
             self._changed()
         return True
 
-    def _failed(self, reason: str, event: str) -> None:
-        """Count a failure, and log it if it is another one than the last time."""
-        self._telemetry.listed(self.definition.name, succeeded=False)
+    def _report(self, reason: str, event: str) -> None:
+        """Log a failure if it is another one than the last time."""
         if reason != self._problem:
             self._problem = reason
             log.warning(event, extra={"upstream": self.definition.name, "reason": reason})

@@ -305,8 +305,7 @@ class _RelayRun:
         except UpstreamError as error:
             raise self._passed_on(error, leg.supports) from error
         except UpstreamFailure as failure:
-            self._log(failure)
-            raise CannotContinue(self._sentence(failure)) from failure
+            raise self._ended(failure) from failure
 
     async def _run(self, leg: RelayLeg) -> dict[str, Any]:
         if self._slot.sent:
@@ -465,7 +464,7 @@ class _RelayRun:
     async def _final(self, result: dict[str, Any]) -> dict[str, Any]:
         is_tool = self._request.method == "tools/call"
         if is_tool and is_result_of_session(result) and not is_quoted(self._request.params):
-            raise self._needs_session()
+            raise self._relay.failure(Reason.NEEDS_SESSION, sent=True)
         try:
             rewriting = Rewriting(self._request.method, self._relay.definition.prefix, result)
             for _ in rewriting.portions():
@@ -474,16 +473,10 @@ class _RelayRun:
             raise self._relay.failure(Reason.MALFORMED, sent=True, detail=str(problem)) from None
         return rewriting.result
 
-    def _needs_session(self) -> UpstreamFailure:
-        self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
-        return self._relay.failure(Reason.NEEDS_SESSION, sent=True)
-
     def _passed_on(self, error: UpstreamError, supports: Supports) -> Exception:
         """Return what our client gets for the upstream's own error."""
         if is_error_of_session(error) and not is_quoted(self._request.params):
-            failure = self._needs_session()
-            self._log(failure)
-            return CannotContinue(self._sentence(failure))
+            return self._ended(self._relay.failure(Reason.NEEDS_SESSION, sent=True))
         if error.code == URL_ELICITATION_REQUIRED:
             return self._sent_elsewhere(error)
         if error.code == _MISSING_CAPABILITY:
@@ -521,8 +514,15 @@ class _RelayRun:
             return CannotContinue(texts.misasked(self._name, str(problem)))
         return error
 
+    def _ended(self, failure: UpstreamFailure) -> CannotContinue:
+        """Return what the caller reads about a failure. A function that could ask only in a session is remembered."""
+        if failure.reason is Reason.NEEDS_SESSION and failure.sent:
+            self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
+        self._log(failure)
+        return CannotContinue(self._sentence(failure))
+
     def _sentence(self, failure: UpstreamFailure) -> str:
-        if failure.reason is Reason.NEEDS_SESSION:
+        if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             return texts.needs_session(self._name, self._request.target, sent=failure.sent)
         if failure.reason is Reason.TIMED_OUT:
             return texts.took_too_long(self._name, self._relay.definition.timeout_seconds, sent=failure.sent)

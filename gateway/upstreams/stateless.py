@@ -1,4 +1,4 @@
-"""The client of stateless upstreams (2026-07-28) over HTTP.
+"""The client of upstreams over HTTP that need no session: those of 2026-07-28, and earlier ones that give none.
 
 Each request has one of three ends: a result, the upstream's own JSON-RPC error (`UpstreamError`), or a failure that
 says whether the upstream may have acted (`UpstreamFailure`). A request that may have been received is never sent again,
@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
-from gateway.protocol.upstream.requests import Envelope, encode_request, relayed_capabilities, request_headers
+from gateway.protocol.upstream.requests import Envelope, relayed_capabilities
 from gateway.protocol.upstream.responses import (
     INPUT_REQUIRED,
     ErrorAnswer,
@@ -38,6 +38,7 @@ from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.upstreams.credentials import CredentialHeaders
+from gateway.upstreams.dialects import Dialect, Stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, OnNotice, UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
@@ -70,6 +71,8 @@ PORTION_BYTES: Final = 8 * 1024
 PORTION_EVENTS: Final = 64
 """How much of an event stream is read before other work gets its turn: bytes, and events however short."""
 
+END_SECONDS: Final = 2.0
+"""How long ending a session may take."""
 LISTEN_SECONDS: Final = 3600.0
 """How long a stream of changes lasts before it must be opened again."""
 LISTEN_IDLE_SECONDS: Final = 300.0
@@ -96,6 +99,9 @@ _OK: Final = 200
 _SERVER_ERRORS: Final = 500
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
 
+OnHeaders: TypeAlias = Callable[[Mapping[str, str]], None]
+"""Takes the headers of a response that is 200."""
+
 T = TypeVar("T")
 
 
@@ -114,6 +120,7 @@ class _Hearing(msgspec.Struct, frozen=True):
     on_notice: OnNotice | None = None
     progress: bool = False
     log_level: str | None = None
+    on_headers: OnHeaders | None = None
 
 
 _NOT_HEARING: Final = _Hearing()
@@ -145,7 +152,8 @@ class StatelessClient:
 
     `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
     a span for each request, which the upstream can join. Clients with the same `turns` handle their large answers one
-    after the other; those with the same `readings` share the memory for answers that are being read.
+    after the other; those with the same `readings` share the memory for answers that are being read. The `dialect` is
+    that of 2026-07-28 by default.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -162,6 +170,7 @@ class StatelessClient:
         turns: Turns | None = None,
         readings: Readings | None = None,
         clock: Clock = time.monotonic,
+        dialect: Dialect | None = None,
     ) -> None:
         self._upstream = upstream
         self._http = http
@@ -172,7 +181,8 @@ class StatelessClient:
         self._turns = Turns() if turns is None else turns
         self._readings = readings_of_answers() if readings is None else readings
         self._clock = clock
-        self._ids = itertools.count(1)
+        self._dialect = Stateless() if dialect is None else dialect
+        self._ids = itertools.count(self._dialect.first_id)
 
     async def request(
         self,
@@ -184,6 +194,7 @@ class StatelessClient:
         on_notice: OnNotice | None = None,
         wants_progress: bool = False,
         log_level: str | None = None,
+        on_headers: OnHeaders | None = None,
         repeatable: bool = False,
         seconds: float,
         max_bytes: int,
@@ -196,7 +207,8 @@ class StatelessClient:
 
         `param_headers` are names and plain values of `Mcp-Param-*`, see `protocol.upstream.requests.mirrored`.
         `on_notice` is called with the method of each progress notification or log message of this request, and its
-        checked parameters without token and `_meta`. `seconds` is the time limit, retries included.
+        checked parameters without token and `_meta`; `on_headers` with those of the response. `seconds` is the time
+        limit, retries included.
 
         `repeatable` sends a `tools/call` again that the upstream has refused with a 503. All other methods only read,
         so they are sent again anyway.
@@ -205,7 +217,7 @@ class StatelessClient:
             UpstreamError: the upstream answered with a JSON-RPC error.
             UpstreamFailure: the answer is not valid, or missing.
         """
-        hearing = _Hearing(on_notice, wants_progress, log_level)
+        hearing = _Hearing(on_notice, wants_progress, log_level, on_headers)
         began = self._clock()
         outcome = _CANCELLED
         trace = None if self._tracing is None else self._tracing.upstream_request(self._upstream, method)
@@ -278,6 +290,14 @@ class StatelessClient:
             stack.push_async_callback(changes.aclose)
             yield changes
 
+    async def end_session(self, session: str, requester: UpstreamCaller) -> None:
+        """End a session that nobody wanted, if the upstream lets its clients do that."""
+        deadline = asyncio.get_running_loop().time() + END_SECONDS
+        with contextlib.suppress(HttpFailure, UpstreamFailure, ValueError):
+            headers = [(b"mcp-session-id", session.encode("latin-1")), *await self._credentials.headers(requester)]
+            async with self._http.delete(headers, deadline=deadline):
+                pass
+
     def _job(
         self,
         method: str,
@@ -295,11 +315,12 @@ class StatelessClient:
         capabilities = relayed_capabilities(caller.capabilities)
         token = request_id if hearing.progress else None
         envelope = Envelope(self._client_info, capabilities, token, hearing.log_level, traceparent)
+        headers, body = self._dialect.written(request_id, method, params, param_headers, envelope)
         return _Job(
             request_id,
             method,
-            request_headers(method, params, param_headers, traceparent),
-            encode_request(request_id, method, params, envelope),
+            headers,
+            body,
             caller,
             asyncio.get_running_loop().time() + seconds,
             max_bytes,
@@ -311,6 +332,8 @@ class StatelessClient:
         """Send a request, and return its result."""
         async with contextlib.AsyncExitStack() as stack:
             response = await self._open(job, stack)
+            if job.hearing.on_headers is not None:
+                job.hearing.on_headers(response.headers)
             answer = await self._readings.read(
                 self._upstream, job.caller.principal, lambda count: self._read(response, job, count)
             )
@@ -360,7 +383,7 @@ class StatelessClient:
         if may_have_error(response.status):
             error = await self._error_in(response, job)
             if error is not None:
-                return self._error(error)
+                return self._error(error, response.status)
         acts = job.method == _ACTING and "retry-after" not in response.headers
         meaning = meaning_of(response.status, acts=acts, location=response.headers.get("location", ""))
         return UpstreamFailure(
@@ -373,11 +396,15 @@ class StatelessClient:
         )
 
     async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:
-        """Return the JSON-RPC error in a response. A server that fails must name our request in it."""
+        """Return the JSON-RPC error in a response. A server that fails must name our request in it.
+
+        Others need not: servers of earlier revisions refuse with ids of their own, such as `"server-error"`.
+        """
         if _media_type(response) != _JSON:
             return None
         try:
-            message = await self._message(await response.body(min(MAX_ERROR_BYTES, job.max_bytes)), job)
+            body = await response.body(min(MAX_ERROR_BYTES, job.max_bytes))
+            message = await self._message(body, job, any_id=True)
         except (UpstreamFailure, HttpFailure):
             return None
         is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
@@ -445,22 +472,22 @@ class StatelessClient:
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
-    async def _message(self, body: bytes, job: _Job) -> Message:
+    async def _message(self, body: bytes, job: _Job, *, any_id: bool = False) -> Message:
         """Decode a message. With a large one, other work has its turn before, and again before the result is used."""
         if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
-            return self._decoded(body, job)
+            return self._decoded(body, job, any_id)
         try:
             async with asyncio.timeout_at(job.deadline):
                 await self._turns.begin(self._upstream, job.caller.principal)
         except TimeoutError:
             raise self._failure(Reason.TIMED_OUT, "its answer was not read in time") from None
-        message = self._decoded(body, job)
+        message = self._decoded(body, job, any_id)
         await self._turns.resume(self._upstream)
         return message
 
-    def _decoded(self, body: bytes, job: _Job) -> Message:
+    def _decoded(self, body: bytes, job: _Job, any_id: bool) -> Message:
         try:
-            return read_message(body, job.request_id)
+            return read_message(body, job.request_id, any_id=any_id)
         except WrongId as error:
             raise self._failure(Reason.WRONG_ID, str(error)) from None
         except Malformed as error:
@@ -469,15 +496,15 @@ class StatelessClient:
     def _answer(self, message: Result | ErrorAnswer | ServerRequest) -> Result | ErrorAnswer:
         if isinstance(message, ServerRequest):
             self._telemetry.dropped(self._upstream, "question")
-            raise self._failure(Reason.UNASKED, "it sent a request on the answer to ours")
+            raise self._failure(self._dialect.asked, "it sent a request on the answer to ours")
         return message
 
     def _result_of(self, answer: Result | ErrorAnswer, job: _Job) -> Result:
         if isinstance(answer, ErrorAnswer):
             raise self._error(answer)
-        if answer.asks and job.method not in ASKING_METHODS:
+        if answer.asks and not (self._dialect.may_ask and job.method in ASKING_METHODS):
             self._telemetry.dropped(self._upstream, "question")
-            raise self._failure(Reason.UNASKED, f"the answer to {job.method} asks for input")
+            raise self._failure(self._dialect.asked, f"the answer to {job.method} asks for input")
         return answer
 
     def _notify(self, notice: Notice, job: _Job) -> None:
@@ -554,8 +581,8 @@ class StatelessClient:
         if isinstance(answer, ErrorAnswer):
             raise self._error(answer)
 
-    def _error(self, error: ErrorAnswer) -> UpstreamError:
-        return UpstreamError(self._upstream, error.code, error.message, error.data)
+    def _error(self, error: ErrorAnswer, status: int = _OK) -> UpstreamError:
+        return UpstreamError(self._upstream, error.code, error.message, error.data, status=status)
 
     def _failure(self, reason: Reason, detail: str, *, sent: bool = True) -> UpstreamFailure:
         return UpstreamFailure(self._upstream, reason, sent=sent, detail=detail)

@@ -44,6 +44,7 @@ _OPERATORS: Final = frozenset(
         Reason.FORBIDDEN,
         Reason.NOT_FOUND,
         Reason.CREDENTIALS,
+        Reason.NEEDS_SESSION,
     }
 )
 """Failures that a second try does not change, but the operator can."""

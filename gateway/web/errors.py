@@ -35,6 +35,8 @@ STATUS_OF_LATER: Final[Mapping[int, int]] = {-31001: 503, -31003: 429, -31004: 5
 Load balancers may retry a request that gets 503, because no part of it ran. They must not retry after 504.
 """
 
+_INTERNAL: Final = 500
+
 RawHeaders = list[tuple[bytes, bytes]]
 
 
@@ -58,7 +60,10 @@ def to_http(
         retry_after = (b"retry-after", str(error.retry_after_seconds).encode())
         return 200 if always_ok else STATUS_OF_LATER[error.code], [JSON, retry_after], error_response(request_id, error)
     if isinstance(error, RpcError):
-        return 200 if always_ok else STATUS_OF_CODE.get(error.code, 200), [JSON], error_response(request_id, error)
+        status = 200 if always_ok else STATUS_OF_CODE.get(error.code, 200)
+        if error.is_relayed and status == _INTERNAL:
+            status = 200
+        return status, [JSON], error_response(request_id, error)
     if isinstance(error, HttpRefusal):
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
         return error.status, [JSON, *headers], error_response(request_id, RpcError(error.code, str(error)))

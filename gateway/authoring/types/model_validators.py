@@ -45,7 +45,7 @@ def stopping_validator(model: type[BaseModel]) -> SchemaValidator:
 
 
 def bounded_validator(schema: CoreSchema, *, stops: bool = True) -> SchemaValidator:
-    """Return the same for any core schema. Without `stops` it reports all problems, which takes too long for large values.
+    """Return the same for any core schema. Without `stops` it reports all problems, which takes long for large values.
 
     Raises:
         TypeError: a type would compile or import what callers send.

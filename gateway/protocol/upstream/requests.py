@@ -36,12 +36,14 @@ RELAYED: Final[tuple[CapabilityPath, ...]] = (
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 """Larger integers cannot be mirrored in a header ("Schema Extension")."""
 
-_STANDARD: Final = (
+STANDARD_HEADERS: Final = (
     (b"content-type", b"application/json"),
     (b"accept", b"application/json, text/event-stream"),
     (b"user-agent", f"sealed-gateway/{__version__}".encode()),
-    (b"mcp-protocol-version", RELEASED.encode()),
 )
+"""The headers of requests of every version."""
+
+_RELEASED_HEADERS: Final = (*STANDARD_HEADERS, (b"mcp-protocol-version", RELEASED.encode()))
 _SENTINEL_START: Final = "=?base64?"
 _SENTINEL_END: Final = "?="
 
@@ -88,18 +90,24 @@ def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any]
 
     If the parameters have no JSON form, this raises the errors of `strict_json.encode`.
     """
-    given = params.get("_meta")
-    meta = without_reserved(given) if type(given) is dict else {}
+    meta = passed_meta(params, envelope)
     meta[META_PROTOCOL_VERSION] = RELEASED
     meta[META_CLIENT_INFO] = envelope.client_info
     meta[META_CLIENT_CAPABILITIES] = envelope.capabilities
-    if envelope.progress_token is not None:
-        meta[META_PROGRESS] = envelope.progress_token
     if envelope.log_level is not None:
         meta[META_LOG_LEVEL] = envelope.log_level
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}})
+
+
+def passed_meta(params: Mapping[str, Any], envelope: Envelope) -> dict[str, Any]:
+    """Return the `_meta` of a request as servers of every version understand it: what is not reserved, and ours."""
+    given = params.get("_meta")
+    meta = without_reserved(given) if type(given) is dict else {}
+    if envelope.progress_token is not None:
+        meta[META_PROGRESS] = envelope.progress_token
     if envelope.traceparent is not None:
         meta["traceparent"] = envelope.traceparent
-    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}})
+    return meta
 
 
 def request_headers(
@@ -112,7 +120,7 @@ def request_headers(
 
     `Mcp-Name` is taken from `params`. `param_headers` are names and plain values of `Mcp-Param-*`, from `mirrored`.
     """
-    headers: RawHeaders = [*_STANDARD, (b"mcp-method", method.encode())]
+    headers: RawHeaders = [*_RELEASED_HEADERS, (b"mcp-method", method.encode())]
     target = NAMED_METHODS.get(method)
     if target is not None:
         headers.append((b"mcp-name", encode_header_value(params[target])))

@@ -87,10 +87,11 @@ class ServerRequest(msgspec.Struct, frozen=True):
 Message: TypeAlias = Result | ErrorAnswer | Notice | ServerRequest
 
 
-def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH) -> Message:
+def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH, *, any_id: bool = False) -> Message:
     """Read a message on the answer to a request. The caller bounds its size.
 
-    `max_depth` limits how deep arrays and objects nest. There may be `MAX_VALUES`.
+    `max_depth` limits how deep arrays and objects nest. There may be `MAX_VALUES`. With `any_id`, an error may have
+    another id than the request.
 
     Raises:
         WrongId: it is a response, but not to our request.
@@ -106,7 +107,7 @@ def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH)
     if ("result" in message) == ("error" in message):
         raise Malformed('the message needs "method", or one of "result" and "error"')
     if "error" in message:
-        return _read_error(message, request_id, len(body))
+        return _read_error(message, request_id, len(body), any_id)
     if not _is_ours(message, request_id):
         raise WrongId("the result has another id")
     return _read_result(message["result"])
@@ -156,9 +157,9 @@ def _read_result(result: Any) -> Result:
     return Result(result, kind == INPUT_REQUIRED, overstepped)
 
 
-def _read_error(message: dict[str, Any], request_id: RequestId, size: int) -> ErrorAnswer:
+def _read_error(message: dict[str, Any], request_id: RequestId, size: int, any_id: bool) -> ErrorAnswer:
     has_id = _is_ours(message, request_id)
-    if not has_id and message.get("id") is not None:
+    if not (has_id or any_id or message.get("id") is None):
         raise WrongId("the error has another id")
     error = message["error"]
     if type(error) is not dict:

@@ -23,7 +23,7 @@ from gateway.upstreams.config.pins import PINNED_KINDS, Pinned
 from gateway.upstreams.config.variables import shown
 
 Transport: TypeAlias = Literal["http", "stdio", "python"]
-Era: TypeAlias = Literal["auto", "stateless", "session"]
+Era: TypeAlias = Literal["auto", "stateless", "sessionless", "session"]
 Ask: TypeAlias = Literal["hold", "replay", "hold,replay", "refuse"]
 Scope: TypeAlias = Literal["shared", "caller", "call"]
 Pin: TypeAlias = Literal["off", "warn", "refuse"]

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 from gateway.protocol.upstream.cleaning import clean_text
 from gateway.protocol.upstream.entries import IDENTITY, encode_listed, served_bytes
 from gateway.protocol.upstream.requests import all_relayed_capabilities
-from gateway.protocol.versions import RELEASED
 from gateway.registry.parts import Kind
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
@@ -33,6 +32,9 @@ LISTING_SECONDS: Final = 120.0
 
 PAGE_SECONDS: Final = 30.0
 """How long one page may take."""
+
+STALE_TTL_MS: Final = 10_000
+"""How long a list counts as valid whose upstream says that it is stale at once: no list is read more often."""
 
 RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = all_relayed_capabilities()
 """The capabilities to declare when lists are read."""
@@ -69,13 +71,6 @@ LISTS: Final[Mapping[Kind, ListForm]] = {
 _MAX_CURSOR_CHARACTERS: Final = 64 * 1024
 _CURSOR_CHARACTER_BYTES: Final = 4
 _MAX_INSTRUCTIONS_CHARACTERS: Final = 4096
-
-
-class NeedsSession(UpstreamFailure):
-    """The upstream does not speak 2026-07-28, so it can be called only in a session."""
-
-    def __init__(self, upstream: str, detail: str) -> None:
-        super().__init__(upstream, Reason.NEEDS_SESSION, sent=True, detail=detail)
 
 
 class UnusableLists(UpstreamFailure):
@@ -126,15 +121,9 @@ class Listed:
         return cls(discovered, dict.fromkeys(LISTS, ()))
 
 
-async def discover(upstream: str, ask: Ask) -> Discovered:
-    """Ask an upstream who it is.
-
-    Raises:
-        NeedsSession: it does not speak 2026-07-28.
-        UpstreamFailure: there is no answer, or not a valid one.
-        UpstreamError: the upstream refuses for another reason.
-    """
-    result = await _discovered(upstream, ask)
+async def discover(ask: Ask) -> Discovered:
+    """Ask an upstream who it is; see `EraClient.request` for the errors."""
+    result = await ask("server/discover", {})
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return Discovered(
         capabilities=_known(capabilities) if isinstance(capabilities, dict) else {},
@@ -149,29 +138,6 @@ def _known(capabilities: Mapping[str, Any]) -> dict[str, dict[str, bool]]:
         for name in _CAPABILITIES
         if isinstance(declared := capabilities.get(name), dict)
     }
-
-
-async def _discovered(upstream: str, ask: Ask) -> Mapping[str, Any]:
-    try:
-        result = await ask("server/discover", {})
-    except UpstreamError as error:
-        if error.code in _OLDER_CODES:
-            raise NeedsSession(upstream, f"server/discover is refused with {error.code}") from None
-        raise
-    except UpstreamFailure as failure:
-        if failure.reason in _OLDER_REASONS:
-            raise NeedsSession(upstream, f"server/discover ends as {failure.reason.value}") from None
-        raise
-    versions = result.get("supportedVersions")
-    if not isinstance(versions, list) or RELEASED not in versions:
-        raise NeedsSession(upstream, "server/discover does not name 2026-07-28")
-    return result
-
-
-_OLDER_CODES: Final = frozenset({METHOD_NOT_FOUND, -32022, -32600, -32000})
-"""What servers of older revisions answer to a request without a session: unknown method or version, no session."""
-
-_OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED})
 
 
 async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
@@ -281,7 +247,8 @@ class _ListReading:
         self._count(size)
 
     def _note_ttl(self, ttl: object) -> None:
-        if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0:
+        if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0:
+            ttl = ttl or STALE_TTL_MS
             self.ttl_ms = ttl if self.ttl_ms is None else min(self.ttl_ms, ttl)
 
     def _next(self, page: Mapping[str, Any]) -> str | None:

@@ -509,9 +509,9 @@ async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
     shop.answers = [answer]
     rounds, handled = 0, list[tuple[str, int]]()
 
-    def noted(body: bytes, request_id: Any) -> Any:
+    def noted(body: bytes, request_id: Any, **options: Any) -> Any:
         handled.append(("decoded", rounds))
-        return read_message(body, request_id)
+        return read_message(body, request_id, **options)
 
     async def call(client: Asking) -> None:
         with contextlib.suppress(UpstreamError):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.lists import listing
-from gateway.upstreams.lists.listing import Discovered, NeedsSession, discover, read_all, read_list
+from gateway.upstreams.lists.listing import Discovered, discover, read_all, read_list
 
 RELEASED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
 
@@ -107,14 +107,14 @@ async def test_resources_without_a_method_for_templates_have_none() -> None:
     assert listed.lists["templates"] == ()
 
 
-async def test_the_shortest_time_to_live_counts_and_none_says_nothing() -> None:
+async def test_the_shortest_time_to_live_counts_and_stale_at_once_is_the_shortest_refresh() -> None:
     made = pages(1, 1, 1)
     made[0]["ttlMs"], made[1]["ttlMs"] = 9000, 3000
     listed = await read_all("bugs", answering(made), Discovered({"tools": {}}))
     assert listed.ttl_ms == 3000
     made = pages(1)
     made[0]["ttlMs"] = 0
-    assert (await read_all("bugs", answering(made), Discovered({"tools": {}}))).ttl_ms is None
+    assert (await read_all("bugs", answering(made), Discovered({"tools": {}}))).ttl_ms == 10_000
 
 
 async def test_an_upstream_says_who_it_is() -> None:
@@ -123,34 +123,11 @@ async def test_an_upstream_says_who_it_is() -> None:
         "instructions": "Ask first.",
         "capabilities": {"tools": {"listChanged": True, "x": [1] * 9}, "resources": [], "x": {"a": 1}, "prompts": None},
     }
-    found = await discover("bugs", always(lambda _method: about))
+    found = await discover(always(lambda _method: about))
     assert found.instructions == "Ask first."
     assert found.capabilities == {"tools": {"listChanged": True}}, "others may be large"
     assert found.offers("tools", "listChanged")
     assert not found.offers("prompts")
-
-
-@pytest.mark.parametrize("code", [-32601, -32022, -32600, -32000])
-async def test_a_server_without_discovery_needs_a_session(code: int) -> None:
-    def refuse(_method: str) -> Mapping[str, Any]:
-        raise UpstreamError("bugs", code, "no")
-
-    with pytest.raises(NeedsSession):
-        await discover("bugs", always(refuse))
-
-
-async def test_a_server_of_other_versions_needs_a_session() -> None:
-    with pytest.raises(NeedsSession):
-        await discover("bugs", always(lambda _method: {**RELEASED, "supportedVersions": ["2025-11-25"]}))
-
-
-async def test_a_server_that_cannot_be_reached_is_no_session_server() -> None:
-    def fail(_method: str) -> Mapping[str, Any]:
-        raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
-
-    with pytest.raises(UpstreamFailure) as failed:
-        await discover("bugs", always(fail))
-    assert failed.value.reason is Reason.UNREACHABLE
 
 
 JSON = st.recursive(

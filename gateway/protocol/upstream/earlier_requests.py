@@ -1,0 +1,41 @@
+"""Pure: requests to a server of 2025-03-26 to 2025-11-25 that gives no session ("Streamable HTTP").
+
+Such a request has no header and no reserved member of `_meta` that only 2026-07-28 knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.protocol.jsonrpc import RequestId
+from gateway.protocol.strict_json import encode
+from gateway.protocol.upstream.requests import STANDARD_HEADERS, Envelope, RawHeaders, passed_meta
+from gateway.protocol.versions import BEFORE_ELICITATION, BEFORE_TASKS, INITIALIZE, LEGACY
+
+SPOKEN: Final = (LEGACY, BEFORE_TASKS, BEFORE_ELICITATION)
+"""The versions in which such a server may be called, newest first."""
+
+
+def encode_earlier_request(request_id: RequestId, method: str, params: Mapping[str, Any], envelope: Envelope) -> bytes:
+    """Encode the body of a request. Those of `initialize` are ours, and declare no capability: nobody can be asked.
+
+    If the parameters have no JSON form, this raises the errors of `strict_json.encode`.
+    """
+    if method == INITIALIZE:
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": envelope.client_info}
+    told = {name: value for name, value in params.items() if name != "_meta"}
+    meta = passed_meta(params, envelope)
+    if meta:
+        told["_meta"] = meta
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": told})
+
+
+def earlier_request_headers(version: str | None, traceparent: str | None = None) -> RawHeaders:
+    """Return the headers of a request, except for credentials. Without a version, it is an `initialize`."""
+    headers: RawHeaders = [*STANDARD_HEADERS]
+    if version is not None:
+        headers.append((b"mcp-protocol-version", version.encode()))
+    if traceparent is not None:
+        headers.append((b"traceparent", traceparent.encode("ascii")))
+    return headers

@@ -1,0 +1,241 @@
+"""Learns how an upstream is spoken to, and speaks to it that way. Relays and lists need not know.
+
+An upstream is `stateless` if it answers `server/discover` (2026-07-28). Earlier ones refuse that in many ways. If their
+answer to `initialize` gives no session id, they are `sessionless`: each request is complete in itself, so any replica
+can send it. All others need a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from gateway.protocol.upstream.earlier_requests import SPOKEN
+from gateway.protocol.versions import INITIALIZE, RELEASED
+from gateway.runtime.sources import Clock
+from gateway.upstreams.config.definition import ByGlob, Era
+from gateway.upstreams.dialects import Sessionless
+from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import Changes, OnNotice, UpstreamCaller
+from gateway.upstreams.stateless import StatelessClient
+
+DISCOVER: Final = "server/discover"
+
+LEARNT_SECONDS: Final = 3600.0
+"""How long an upstream counts as sessionless, before it is asked again whether it has become stateless."""
+
+KnownEra: TypeAlias = Literal["stateless", "sessionless", "session"]
+_CalledEra: TypeAlias = Literal["stateless", "sessionless"]
+_CALLED: Final[tuple[_CalledEra, ...]] = ("stateless", "sessionless")
+
+_SESSION: Final = "mcp-session-id"
+_OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED, Reason.WRONG_ID})
+"""How a request ends that an older server refuses without a JSON-RPC error."""
+_OTHER_ERA: Final = frozenset({-32000, -32600, -32022})
+"""Errors by which an upstream may say that it is spoken to in the wrong way: no session, no such version."""
+_SERVER_ERRORS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """Of the request for which an upstream is asked who it is: whose it is, and its limits."""
+
+    requester: UpstreamCaller
+    seconds: float
+    max_bytes: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same as options of `StatelessClient.request`."""
+        return {"requester": self.requester, "seconds": self.seconds, "max_bytes": self.max_bytes}
+
+
+_Step: TypeAlias = Callable[[_Probe], Awaitable[dict[str, Any]]]
+
+
+class EraClient:
+    """Sends requests to one upstream in its era. `eras` is the operator's choice, by the upstream's names of tools.
+
+    `dialect` is that of `sessionless`.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        eras: ByGlob[Era],
+        stateless: StatelessClient,
+        sessionless: StatelessClient,
+        dialect: Sessionless,
+        *,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._upstream = upstream
+        self._eras = eras
+        self._clients: Mapping[_CalledEra, StatelessClient] = {"stateless": stateless, "sessionless": sessionless}
+        self._dialect = dialect
+        self._clock = clock
+        self._learning = asyncio.Lock()
+        self._era: KnownEra | None = None
+        self._asks_again_at = 0.0
+
+    @property
+    def era(self) -> KnownEra | None:
+        """How the upstream is spoken to; None if that is not known yet."""
+        return self._era
+
+    def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Changes]:
+        """Open a stream of changes. Only stateless upstreams say that they have one."""
+        return self._clients["stateless"].listen(wanted, requester=requester)
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        requester: UpstreamCaller,
+        param_headers: Sequence[tuple[str, str]] = (),
+        on_notice: OnNotice | None = None,
+        wants_progress: bool = False,
+        log_level: str | None = None,
+        repeatable: bool = False,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Send a request and return its result; see `StatelessClient.request`. The era is learnt first.
+
+        The result of `server/discover` has `capabilities` and `instructions`, whatever the era is.
+
+        Raises:
+            NeedsSession: the upstream can be called only in a session. Nothing was sent.
+        """
+        if method == DISCOVER:
+            return await self._learn(_Probe(requester, seconds, max_bytes), self._discovered)
+        began = self._clock()
+        era = await self._era_for(method, params, _Probe(requester, seconds, max_bytes))
+        try:
+            return await self._clients[era].request(
+                method,
+                params,
+                requester=requester,
+                param_headers=param_headers,
+                on_notice=on_notice,
+                wants_progress=wants_progress,
+                log_level=log_level,
+                repeatable=repeatable,
+                seconds=seconds - (self._clock() - began),
+                max_bytes=max_bytes,
+            )
+        except UpstreamError as error:
+            if error.code in _OTHER_ERA:
+                self._asks_again_at = 0.0
+            raise
+
+    async def _era_for(self, method: str, params: Mapping[str, Any], probe: _Probe) -> _CalledEra:
+        """Return the era of a request. If that must be learnt first and cannot be, the request has not been sent."""
+        chosen = self._eras.of(params["name"] if method == "tools/call" else "")
+        era = chosen if chosen in _CALLED else self._era
+        try:
+            if era is None:
+                await self._learn(probe, self._discovered_once)
+                era = self._era
+            elif era == "sessionless" and not self._dialect.version:
+                await self._learn(probe, self._initialized)
+        except UpstreamError as error:
+            detail = f"error {error.code} while it was asked how to call it"
+            raise UpstreamFailure(self._upstream, Reason.SERVER_ERROR, sent=False, detail=detail) from None
+        except UpstreamFailure as failure:
+            raise UpstreamFailure(self._upstream, failure.reason, sent=False, detail=failure.detail) from None
+        if era is None or era == "session":
+            raise NeedsSession(self._upstream)
+        return era
+
+    async def _learn(self, probe: _Probe, step: _Step) -> dict[str, Any]:
+        """Ask the upstream, one request at a time, within the time of the request that needs it."""
+        try:
+            async with asyncio.timeout(probe.seconds), self._learning:
+                return await step(probe)
+        except TimeoutError:
+            detail = "it did not say in time how to call it"
+            raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=True, detail=detail) from None
+
+    async def _discovered_once(self, probe: _Probe) -> dict[str, Any]:
+        return {} if self._era is not None else await self._discovered(probe)
+
+    async def _discovered(self, probe: _Probe) -> dict[str, Any]:
+        """Ask the upstream who it is, and learn its era.
+
+        Raises:
+            NeedsSession: it can be called only in a session.
+            UpstreamFailure: there is no answer, or not a valid one.
+            UpstreamError: the upstream refuses for another reason.
+        """
+        chosen = self._eras.of("")
+        is_learnt = self._era == "sessionless" and self._clock() < self._asks_again_at
+        if chosen == "stateless" or not (chosen == "sessionless" or is_learnt):
+            found = await self._stateless(probe, must_be=chosen == "stateless")
+            if found is not None:
+                self._era = "stateless"
+                return found
+        try:
+            initialized = await self._initialized(probe)
+        except NeedsSession:
+            self._era = "session"
+            raise
+        except (UpstreamError, UpstreamFailure):
+            self._asks_again_at = 0.0
+            raise
+        if not is_learnt:
+            self._asks_again_at = self._clock() + LEARNT_SECONDS
+        self._era = "sessionless"
+        return initialized
+
+    async def _stateless(self, probe: _Probe, *, must_be: bool) -> dict[str, Any] | None:
+        """Return the answer to `server/discover`, or None if the upstream does not speak 2026-07-28."""
+        try:
+            found = await self._clients["stateless"].request(DISCOVER, {}, **probe.options)
+        except (UpstreamError, UpstreamFailure) as problem:
+            if must_be or not _is_of_older_server(problem):
+                raise
+            return None
+        versions = found.get("supportedVersions")
+        if isinstance(versions, list) and RELEASED in versions:
+            return found
+        if must_be:
+            raise self._malformed("server/discover does not name 2026-07-28, and the option era allows nothing else")
+        return None
+
+    async def _initialized(self, probe: _Probe) -> dict[str, Any]:
+        """Learn the version and the capabilities of a sessionless upstream.
+
+        Of the capabilities, options are left out: such an upstream cannot announce anything.
+        """
+        client, sessions = self._clients["sessionless"], list[str | None]()
+        result = await client.request(
+            INITIALIZE, {}, on_headers=lambda headers: sessions.append(headers.get(_SESSION)), **probe.options
+        )
+        if sessions[-1] is not None:
+            await client.end_session(sessions[-1], probe.requester)
+            raise NeedsSession(self._upstream)
+        version, capabilities = result.get("protocolVersion"), result.get("capabilities")
+        if version not in SPOKEN:
+            raise self._malformed(f"its answer to initialize names none of the versions {', '.join(SPOKEN)}")
+        self._dialect.version = version
+        offered = capabilities if isinstance(capabilities, dict) else {}
+        return {
+            "capabilities": {name: {} for name, declared in offered.items() if isinstance(declared, dict)},
+            "instructions": result.get("instructions"),
+        }
+
+    def _malformed(self, detail: str) -> UpstreamFailure:
+        return UpstreamFailure(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
+
+
+def _is_of_older_server(problem: UpstreamError | UpstreamFailure) -> bool:
+    """Return whether `server/discover` was refused as servers refuse that do not know it."""
+    if isinstance(problem, UpstreamError):
+        return problem.status < _SERVER_ERRORS
+    return problem.reason in _OLDER_REASONS
