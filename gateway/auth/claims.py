@@ -61,7 +61,7 @@ def check_type(kind: Any) -> None:
     if not isinstance(kind, str):
         raise RefusedToken("typ is not a string")
     name = kind.lower().removeprefix("application/")
-    if name.endswith(_OTHER_TYPE) and name != "at+jwt":  # RFC 9068 section 2.1
+    if _OTHER_TYPE in name and name != "at+jwt":  # RFC 9068 section 2.1
         raise RefusedToken("not an access token")
 
 

@@ -15,7 +15,8 @@ from gateway.authoring.mistakes import classes_in
 from gateway.authoring.other_libraries import refuse_other_libraries
 from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, hints_of, outer_names, unservable
 from gateway.authoring.types.model_schemas import model_schema, type_schema
-from gateway.authoring.types.model_validators import NestingLimit, bounded_validator, has_null, is_small
+from gateway.authoring.types.model_validators import SMALL, NestingLimit, bounded_validator, has_null, is_small
+from gateway.authoring.types.reading_costs import ReadingLimit
 from gateway.authoring.types.typed_dicts import readable
 from gateway.errors import AuthoringError, GatewayError
 from gateway.json_schema.inlining import inlined
@@ -90,6 +91,8 @@ class Arguments:
         _refuse_misfit_defaults(name, model, parameters)
         self.schema = inlined(schema)
         self._nesting = NestingLimit(schema)
+        self._limit = ReadingLimit(model.__pydantic_core_schema__, self._names)
+        self._small = max(MAX_PARTS_WITH_NULL, int(SMALL / self._limit.dearest))
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments for the function. An argument that is null, and may not be, gets its default.
@@ -99,17 +102,32 @@ class Arguments:
         """
         if self._nesting.exceeded(arguments):
             raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
+        dear = self._limit.exceeded(arguments)
+        if dear is not None:
+            raise InvalidArguments(f"{dear}: it has more values than can be read in one call; send a part of them")
         try:
-            values = self._validated(arguments)
+            values = self._validated(self._once_readable(arguments))
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
+
+    def _once_readable(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return large arguments without those that are null and may not be, so that nothing is read twice."""
+        if None not in arguments.values() or is_small(arguments, self._small):
+            return arguments
+        given = without_optional_nulls(self.schema, arguments, inner=False)
+        try:  # a validator of the author may take null
+            self._validate({name: None for name in self._names.values() if name in arguments and name not in given})
+        except ValidationError as error:
+            refused = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["type"] != "missing"}
+            return {name: value for name, value in arguments.items() if name in given or name not in refused}
+        return arguments
 
     def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:
             values: dict[str, Any] = self._validate(arguments).__dict__
         except ValidationError as error:
-            given = _given(self.schema, arguments)
+            given = _given(self.schema, arguments) if is_small(arguments, self._small) else None
             if given is None:
                 raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
             return self._validated(given)
@@ -117,7 +135,7 @@ class Arguments:
 
     def _all_problems(self, arguments: Mapping[str, Any], first: ValidationError) -> ValidationError:
         """Return an error that also names every wrong item, if there cannot be many."""
-        if is_small(arguments):
+        if is_small(arguments, self._small):
             try:
                 self._list_all(arguments)
             except ValidationError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pkgutil
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal, TypeVar
@@ -41,6 +42,8 @@ ServedT = TypeVar("ServedT", bound=Served)
 
 _PENDING_TTL_MS = 1000
 """How long clients may cache a list that lacks an upstream which is still being listed."""
+
+_END_OF_PATH = re.compile("[?#]")
 
 MAX_INSTRUCTIONS_BYTES = 2048
 """How much each upstream may add to the instructions."""
@@ -239,8 +242,9 @@ class Registry:
         """Return the resource that serves `uri`, with the values of its template's variables, or None.
 
         An exact URI takes precedence over templates, and what is local over upstreams. Both are compared in canonical
-        form, so that no other spelling of a URI leads to another entry, with other scopes. At last the upstream whose
-        prefix the URI has is asked for a relay.
+        form, so that no other spelling of a URI leads to another entry, with other scopes. A template requires the
+        scopes of all local entries that the URI may mean. At last the upstream whose prefix the URI has is asked for a
+        relay.
         """
         found = self.listed_resource(uri)
         if found is not None or not self._by_prefix:
@@ -279,8 +283,25 @@ class Registry:
         for candidate, template in self._templates:
             values = template.match(form)
             if values is not None:
-                return candidate, values
+                return self._guarded(candidate, form), values
         return None
+
+    def _guarded(self, found: Resource, form: str) -> Resource:
+        """Return the template found for a URI, requiring the scopes of all that the URI may mean.
+
+        Functions may read a URI without its query or fragment, and other templates may fit it as well.
+        """
+        base = _END_OF_PATH.split(form, maxsplit=1)[0]
+        exact = self._resources_by_form.get(base)
+        meant = [
+            each for each, template in self._templates if any(template.match(text) is not None for text in {form, base})
+        ]
+        scopes = found.scopes.union(*(each.scopes for each in meant), () if exact is None else exact.scopes)
+        if scopes == found.scopes:
+            return found
+        guarded = copy.copy(found)
+        guarded.scopes = scopes
+        return guarded
 
     def _find_by_uri(self, uri: str) -> Resource | None:
         """Ask the upstream to which the prefix of a URI belongs."""

@@ -151,6 +151,8 @@ async def test_a_key_that_the_token_brings_along_does_not_count(form: Form) -> N
         {"b64": False},
         {"crit": ["b64"], "b64": True},  # changes nothing, but we do not know this extension
         {"typ": "logout+jwt"},
+        {"typ": "logout+jwt;x"},
+        {"typ": "application/LOGOUT+JWT ; v=1"},
         {"typ": "application/dpop+jwt"},
         {"typ": ["at+jwt"]},
     ],

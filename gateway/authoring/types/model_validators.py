@@ -35,7 +35,7 @@ STEPS_FOR_EACH: Final = 5
 
 
 SMALL: Final = 5000
-"""All problems are reported for values with up to this many parts."""
+"""All problems are reported for values with up to this many parts, fewer where they are dear to read."""
 
 
 @lru_cache(maxsize=1024)
@@ -45,7 +45,7 @@ def stopping_validator(model: type[BaseModel]) -> SchemaValidator:
 
 
 def bounded_validator(schema: CoreSchema, *, stops: bool = True) -> SchemaValidator:
-    """Return the same for any core schema. Without `stops` it reports all problems, which takes long for large values.
+    """Return the same for any core schema. Without `stops` it reports all problems, which suits small values only.
 
     Raises:
         TypeError: a type would compile or import what callers send.
@@ -129,12 +129,12 @@ class NestingLimit:
         return kind if isinstance(kind, str) else None
 
 
-def is_small(value: Any) -> bool:
+def is_small(value: Any, most: int = SMALL) -> bool:
     """Return whether a value has few enough parts to report all of its problems."""
     parts = 0
     for level in _levels(value):
         parts += len(level)
-        if parts > SMALL:
+        if parts > most:
             return False
     return True
 

@@ -43,10 +43,15 @@ def known_result(fields: Mapping[str, Any], version: str) -> dict[str, Any]:
         told["content"] = _known_content(fields["content"], version)
     messages = fields.get("messages")
     if isinstance(messages, list):
-        told["messages"] = [
-            {**message, "content": _known_content(message.get("content"), version)} for message in messages
-        ]
+        told["messages"] = [_known_message(message, version) for message in messages]
     return told
+
+
+def _known_message(message: Any, version: str) -> Any:
+    """Return a message with content of known types. A malformed one of an upstream is left for its reader to refuse."""
+    if not isinstance(message, Mapping):
+        return message
+    return {**message, "content": _known_content(message.get("content"), version)}
 
 
 def _known_content(content: Any, version: str) -> Any:

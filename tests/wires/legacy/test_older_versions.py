@@ -214,3 +214,9 @@ def test_questions_and_results_without_content_are_spelled_out_too() -> None:
 def test_content_of_an_unknown_shape_passes_as_on_other_versions(block: Any) -> None:
     assert known_result({"content": [block]}, BEFORE_AUDIO) == {"content": [block]}
     assert known_result({"messages": [{"content": block}]}, BEFORE_AUDIO) == {"messages": [{"content": block}]}
+
+
+@pytest.mark.parametrize("malformed", [None, "text", 1, ["role"]], ids=str)
+def test_a_malformed_message_passes_unchanged_beside_others(malformed: Any) -> None:
+    fields = {"messages": [malformed, {"role": "user", "content": {"type": "text", "text": "a"}}]}
+    assert known_result(fields, "2024-11-05") == fields

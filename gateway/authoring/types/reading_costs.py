@@ -1,0 +1,166 @@
+"""Bounds how long pydantic takes to read arguments whose types cost more than the JSON they are sent as.
+
+A union is read by trying its choices, and some types are read by Python code. The cost of one part of a value is
+estimated from pydantic's core schema. A value with more parts than its type allows is refused before it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from gateway.authoring.types.colliding_keys import keys_to_guard
+
+MOST_MICROSECONDS: Final = 50_000
+"""How long reading the dear arguments of one call may take."""
+
+_CHEAP: Final = 0.8
+"""Arguments with no part that takes more microseconds cost what their size deserves."""
+
+_OF_FUNCTION: Final = {"function-plain": 4.5, "function-wrap": 1.0, "function-before": 2.0, "function-after": 2.0}
+_OF_NAMED: Final = {
+    "ip_v4_interface_validator": 6.5,
+    "ip_v6_interface_validator": 6.5,
+    "IPvAnyAddress._validate": 4.0,
+    "IPvAnyNetwork._validate": 6.5,
+    "IPvAnyInterface._validate": 8.5,
+    "validate_str_is_valid_iana_tz": 50.0,
+}
+_OF_TYPE: Final = {"decimal": 0.5, "fraction": 2.0, "uuid": 0.2, "generator": 0.5, "counter": 1.0}
+_OF_OBJECT: Final = 0.3
+_OF_FIELD: Final = 0.1
+_OF_CHOICE: Final = 0.1
+_OF_ENUM_CHOICE: Final = 2.0
+_OTHERS: Final = 0.05
+"""Microseconds for a part of a value, by its type. An enum as a choice of a union is dear where it does not fit."""
+
+_BELOW: Final = frozenset(
+    {"list", "set", "frozenset", "tuple", "dict", "deque", "frozendict", "ordered-dict", "counter", "generator"}
+    | {"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"}
+)
+_OBJECTS: Final = frozenset(
+    {"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"}
+)
+_EITHER: Final = frozenset({"tagged-union", "json-or-python"})
+_NOT_SCHEMAS: Final = frozenset(
+    {"function", "default", "metadata", "expected", "serialization", "config", "definitions"}
+)
+_READERS: Final = frozenset({"pydantic", "ipaddress"})
+
+
+class ReadingLimit:
+    """Limits the parts of those arguments that are dear to read.
+
+    Args:
+        schema: pydantic's core schema of a model whose fields are the arguments.
+        names: the names of the arguments by field.
+
+    Attributes:
+        dearest: the microseconds for the dearest part of any argument.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        self._definitions = {each["ref"]: each for each in schema.get("definitions", ())}
+        self._followed: set[str] = set()
+        self._has_text = False
+        fields: Mapping[str, Any] = next(_found(schema, "model-fields"), {"fields": {}})["fields"]
+        costs = {names[field]: self._of_argument(each) for field, each in fields.items() if field in names}
+        self._dear = {name: cost for name, cost in costs.items() if cost > _CHEAP}
+        self.dearest = max(self._dear.values(), default=1.0)
+
+    def exceeded(self, arguments: Mapping[str, Any]) -> str | None:
+        """Return the name of an argument that has too many parts, or None."""
+        left: float = MOST_MICROSECONDS
+        for name, cost in self._dear.items():
+            left -= cost * _parts(arguments.get(name), left / cost, count_text=self._has_text)
+            if left < 0:
+                return name
+        return None
+
+    def _of_argument(self, schema: Mapping[str, Any]) -> float:
+        self._followed.clear()
+        return self._cost(schema, in_choice=False)
+
+    def _cost(self, schema: Mapping[str, Any], *, in_choice: bool) -> float:
+        """Return the highest cost of one part of a value that has this core schema."""
+        kind = schema["type"]
+        if kind == "definition-ref":
+            return self._referred(schema["schema_ref"], in_choice=in_choice)
+        self._has_text |= kind == "json"
+        below = self._below(schema, in_choice=in_choice or kind == "union")
+        own = _own(schema, in_choice=in_choice)
+        if kind in _BELOW:
+            return max(own, sum(below) if "keys_schema" in schema else max(below, default=0))
+        if kind in _EITHER:
+            return own + max(below, default=0)
+        return own + sum(below)
+
+    def _below(self, schema: Mapping[str, Any], *, in_choice: bool) -> list[float]:
+        if schema["type"] == "lax-or-strict":
+            return [self._cost(schema["lax_schema"], in_choice=in_choice)]
+        keys = keys_to_guard(schema)  # they are read twice
+        return [self._cost(inner, in_choice=in_choice) * (2 if inner is keys else 1) for inner in _schemas_in(schema)]
+
+    def _referred(self, reference: str, *, in_choice: bool) -> float:
+        """Return the cost of a definition. It counts once: `NestingLimit` bounds choices that contain one another."""
+        if reference in self._followed or reference not in self._definitions:
+            return 0
+        self._followed.add(reference)
+        return self._cost(self._definitions[reference], in_choice=in_choice)
+
+
+def _own(schema: Mapping[str, Any], *, in_choice: bool) -> float:
+    kind = schema["type"]
+    if kind in _OF_FUNCTION:
+        return _of_function(schema["function"]["function"], _OF_FUNCTION[kind])
+    if kind == "enum":
+        return _OF_ENUM_CHOICE if in_choice else _OTHERS
+    if kind in _OBJECTS:
+        return _OF_OBJECT + _OF_FIELD * len(schema.get("fields", schema.get("arguments_schema", ())))
+    if kind == "union":
+        return _OF_CHOICE * len(schema["choices"])
+    return _OF_TYPE.get(kind, _OTHERS)
+
+
+def _of_function(function: Any, cost: float) -> float:
+    """Return the cost of a function, 0 if it is the author's."""
+    module: str = getattr(function, "__module__", None) or ""
+    if module.partition(".")[0] not in _READERS:
+        return 0
+    return _OF_NAMED.get(getattr(function, "__qualname__", ""), cost)
+
+
+def _found(schema: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
+    if schema["type"] == kind:
+        yield schema
+    for inner in _schemas_in(schema):
+        yield from _found(inner, kind)
+
+
+def _schemas_in(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the core schemas directly inside of one."""
+    waiting = [part for name, part in schema.items() if name not in _NOT_SCHEMAS]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping) and isinstance(part.get("type"), str):
+            yield part
+        elif isinstance(part, Mapping):
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
+
+
+def _parts(value: Any, most: float, *, count_text: bool) -> int:
+    """Count the parts of a value, no further than `most`. JSON in a text has at most half as many as characters."""
+    count = 0
+    waiting = [value]
+    while waiting and count + len(waiting) <= most:
+        part = waiting.pop()
+        count += 1
+        if isinstance(part, dict):
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+        elif count_text and isinstance(part, str):
+            count += len(part) // 2
+    return count + len(waiting)

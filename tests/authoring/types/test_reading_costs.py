@@ -1,0 +1,144 @@
+"""Arguments that are dear to read are refused when they are too many, and nothing large is read twice."""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from pydantic import AfterValidator, AnyUrl, BaseModel, BeforeValidator, IPvAnyInterface, Json, create_model
+
+from gateway.authoring.arguments import Arguments, InvalidArguments
+
+FEW = 3000
+"""An honest caller sends no more of the dear types."""
+
+MANY = 50_000
+"""Reading so many of the dear types takes too long."""
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Fruit(enum.Enum):
+    APPLE = "apple"
+
+
+class Cat(BaseModel):
+    lives: int
+    name: str = ""
+
+
+class Dog(BaseModel):
+    lives: str
+
+
+class Tree(BaseModel):
+    parts: list[Tree | Cat | int] = []
+
+
+_FIELDS: Any = {f"field_{number}": (int, ...) for number in range(50)}
+Wide: Any = create_model("Wide", **_FIELDS)
+
+DEAR: dict[str, tuple[Any, Any]] = {
+    "enums in a union": (list[Colour | Fruit | int], 1),
+    "networks": (list[IPv4Network], "192.0.2.0/24"),
+    "networks by name": (dict[str, IPv4Network], "192.0.2.0/24"),
+    "any interface": (list[IPvAnyInterface], "::1"),
+    "models in a union": (list[Cat | Dog], {"lives": "many"}),
+    "models in an optional union": (list[Cat | Dog | None] | None, {"lives": "many"}),
+    "models that refer to themselves": (list[Tree], {"parts": [1]}),
+    "fields in a union": (list[Wide | dict[str, int]], {}),
+    "fractions": (list[Fraction], "1/2"),
+    "URLs": (list[AnyUrl], "a:b"),
+    "paths": (list[Path], "a"),
+}
+
+
+def arguments(annotation: Any, default: Any = 1) -> Arguments:
+    def function(given: Any, other: int = default) -> None: ...
+
+    function.__annotations__["given"] = annotation
+    return Arguments(function)
+
+
+def many(annotation: Any, item: Any, count: int) -> Any:
+    if "dict[str, ipaddress" in str(annotation):
+        return {str(number): item for number in range(count)}
+    return [item] * count
+
+
+@pytest.mark.parametrize("name", DEAR)
+def test_what_is_dear_to_read_is_refused_before_it_is_read(name: str) -> None:
+    annotation, item = DEAR[name]
+    reader, given = arguments(annotation), many(annotation, item, MANY)
+    begin = time.process_time()
+    with pytest.raises(InvalidArguments, match="given: it has more values than can be read in one call"):
+        reader.read({"given": given})
+    assert time.process_time() - begin < 0.05
+
+
+@pytest.mark.parametrize("name", DEAR)
+def test_what_honest_callers_send_of_it_is_read(name: str) -> None:
+    annotation, item = DEAR[name]
+    read = arguments(annotation).read({"given": many(annotation, item, FEW)})
+    assert len(read["given"]) == FEW
+
+
+def test_time_zones_that_are_looked_up_on_disk_are_fewer() -> None:
+    reader = arguments(list[ZoneInfo | str])
+    assert len(reader.read({"given": ["Europe/Berlin"] * 500})["given"]) == 500
+    with pytest.raises(InvalidArguments, match="more values than can be read"):
+        reader.read({"given": ["nowhere"] * 2000})
+
+
+def test_values_inside_of_json_text_count() -> None:
+    text = json.dumps(["192.0.2.1"] * MANY)
+    with pytest.raises(InvalidArguments, match="more values than can be read"):
+        arguments(Json[list[IPv4Network]]).read({"given": text})
+
+
+def test_a_large_argument_that_is_cheap_beside_a_dear_one_is_read() -> None:
+    def function(networks: list[IPv4Network], rows: list[list[int]], text: str) -> None: ...
+
+    given = {"networks": ["192.0.2.0/24"] * FEW, "rows": [[1, 2]] * MANY, "text": "x" * 1_000_000}
+    assert len(Arguments(function).read(given)["rows"]) == MANY
+
+
+@pytest.mark.parametrize("bad", [[], ["x"]], ids=["valid", "invalid"])
+def test_a_null_beside_large_arguments_makes_nothing_be_read_twice(bad: list[Any]) -> None:
+    seen: list[int] = []
+    reader = arguments(list[Annotated[int, AfterValidator(seen.append)]])
+    given: Mapping[str, Any] = {"given": [*range(MANY), *bad], "other": None}
+    if bad:
+        with pytest.raises(InvalidArguments, match=r"given\.50000"):
+            reader.read(given)
+    else:
+        assert reader.read(given)["other"] == 1
+    assert len(seen) == MANY
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+def test_a_validator_of_the_author_sees_null_beside_arguments_of_any_size(count: int) -> None:
+    def function(
+        given: list[int],
+        other: Annotated[int, BeforeValidator(lambda value: 7 if value is None else value)] = 1,
+    ) -> None: ...
+
+    read = Arguments(function).read({"given": [1] * count, "other": None})
+    assert read["other"] == 7
+
+
+def test_a_null_that_is_required_is_named_beside_large_arguments() -> None:
+    def function(given: list[int], other: int) -> None: ...
+
+    with pytest.raises(InvalidArguments, match=r"^other: Input should be a valid integer"):
+        Arguments(function).read({"given": [1] * MANY, "other": None})
