@@ -12,6 +12,7 @@ FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 ENVOY_STAMP := .venvs/envoy/.installed
 NODE_STAMP := .venvs/node/.installed
 BROWSER_STAMP := .venvs/browser/.installed
+AGENTS_STAMP := .venvs/agents/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 DOCS_STAMP := .venvs/docs/.installed
 TYPING_STAMP := .venvs/typing/.installed
@@ -28,6 +29,8 @@ SCENARIOS := tests/loadtest/scenarios
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Tests of the playground and of pages on other sites drive Chromium; `make playground` runs them.
 BROWSED := tests/playground
+# Agents that people use take a gigabyte; `make agents` runs them by hand, and `make test` replays what they sent.
+AGENTS := tests/agents/test_live.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
 # The previous release has an environment of its own; `make releases` runs it beside this one.
@@ -56,7 +59,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test slow quick check disconnected compiled conformance proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
+.PHONY: help run demo test slow quick check disconnected compiled conformance agents proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +98,10 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SER
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
+
+agents: $(STAMP) $(AGENTS_STAMP) ## Drive Claude Code, Codex and other agents, and record what they send (AGENT="-k codex")
+	@$(need_tmux)
+	@$(RUN) pytest -n 0 $(AGENTS) $(AGENT)
 
 proxies: $(STAMP) ## Test HAProxy, nginx and Caddy with their files in deploy/ (PROXIES="-k nginx")
 	@$(need_haproxy)
@@ -207,6 +214,10 @@ define need_chromium
 command -v chromium >/dev/null || sh scripts/need.sh chromium "Chromium, which runs the web page of a tested client"
 endef
 
+define need_tmux
+command -v tmux >/dev/null || sh scripts/need.sh tmux "tmux, the terminal of the tested agents"
+endef
+
 define need_prometheus
 command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which tests the dashboard and the alerts"
 endef
@@ -227,7 +238,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 $(need_programs) && rm -f $(TESTED) .coverage .coverage.* && \
-	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(AGENTS) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
@@ -269,6 +280,10 @@ $(FUZZ_STAMP): pyproject.toml locked/build.txt tests/peers/fuzz/locked.txt
 
 $(BROWSER_STAMP): $(addprefix tests/peers/browser/,locked.txt package.json package-lock.json)
 	@sh scripts/node.sh .venvs/browser tests/peers/browser
+	@touch $@
+
+$(AGENTS_STAMP): $(addprefix tests/peers/agents/,locked.txt package.json package-lock.json)
+	@sh scripts/node.sh .venvs/agents tests/peers/agents
 	@touch $@
 
 $(NODE_STAMP): $(addprefix tests/peers/node/,locked.txt package.json package-lock.json)

@@ -39,7 +39,7 @@ MEASURED = "COVERAGE_PROCESS_CONFIG"
 """The variable with which coverage also measures the processes of tests, which makes them 1.5 times as slow."""
 
 UNMEASURED = (
-    *("auth/test_confusion.py", "bench", "calls/authority", "chaos", "conformance", "demo", "deploy", "docs"),
+    *("agents", "auth/test_confusion.py", "bench", "calls/authority", "chaos", "conformance", "demo", "deploy", "docs"),
     *("http/test_draining_server.py", "integration", "loadtest", "process/test_reload.py"),
     *("proposals", "protocol/test_sse.py", "protocol/upstream/test_event_stream.py", "proxies"),
     *("releases", "repository", "security", "soak"),

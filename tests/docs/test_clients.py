@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.errors import RejectReason
 from gateway.protocol.versions import DRAFT, LEGACY_VERSIONS, RELEASED
+from tests.agents.programs import AGENTS
 from tests.docs.markdown import rows_of, section_of
 from tests.integration.frameworks.known import FRAMEWORKS, INSPECTOR
 
@@ -39,6 +40,18 @@ def test_the_table_of_frameworks_has_what_is_locked_and_tested() -> None:
         ), package
         for sdk, told in re.findall(r"`([^`]+)` ([\d.]+)", sdks):
             assert framework.version_of(sdk) == told, (package, sdk)
+
+
+def test_the_table_of_agents_has_what_is_locked_and_tested() -> None:
+    rows = rows_of(section_of("docs/start/clients.md", "Agents"), 6)
+    told = [(version, protocol, forms == "in a terminal") for _, version, protocol, forms, _, _ in rows]
+    assert told == [(agent.version, agent.protocol, agent.shows_forms) for agent in AGENTS.values()]
+    names = [name for name, *_ in rows]
+    assert [
+        agent.section
+        for agent in AGENTS.values()
+        if f"#{agent.section.lower().replace(' ', '-')})" not in "".join(names)
+    ] == []
 
 
 def _named(text: str) -> list[str]:

@@ -69,6 +69,8 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
         "docs/start/connect.md",
         "json",
     ): RECIPES,
+    ("docs/start/connect.md", "toml"): RECIPES,
+    ("docs/start/connect.md", "yaml"): RECIPES,
     ("docs/start/connect.md", "python"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
     ("docs/start/connect.md", "text"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
     **{

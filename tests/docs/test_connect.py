@@ -1,7 +1,7 @@
 """The recipes of `docs/start/connect.md` do what the page shows: those that need only curl and the official SDK.
 
 Where the client cannot be installed here, the SDK uses its configuration.
-`tests/integration/clients/test_recipes.py` has those that need other programs.
+`tests/integration/clients/test_recipes.py` has those that need other programs, and `tests/agents` those of agents.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.agents.programs import AGENTS
 from tests.docs.markdown import TOP, Block, text_of
 from tests.docs.recipes import (
     BLOCKS,
@@ -138,8 +139,9 @@ async def test_what_a_configuration_says_connects_calls_and_is_asked(
 
 def test_every_recipe_is_run_here_or_with_the_other_clients() -> None:
     elsewhere = (TOP / "tests/integration/clients/test_recipes.py").read_text()
-    sections = {block.section for block in BLOCKS}
-    assert {section for section in sections - HERE if f'of_section("{section}", ' not in elsewhere} == set()
+    agents = {agent.section for agent in AGENTS.values()}
+    sections = {block.section for block in BLOCKS} - HERE - agents
+    assert {section for section in sections if f'of_section("{section}", ' not in elsewhere} == set()
 
 
 def test_a_variable_that_a_configuration_asks_for_is_declared() -> None:
