@@ -222,8 +222,16 @@ define need_prometheus
 command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which tests the dashboard and the alerts"
 endef
 
+define need_logrotate
+command -v logrotate >/dev/null || test -x /usr/sbin/logrotate || sh scripts/need.sh logrotate "logrotate, which moves the audit log in tests"
+endef
+
+define need_systemd
+command -v systemd-analyze >/dev/null || sh scripts/need.sh systemd "systemd-analyze, which checks the units"
+endef
+
 define need_programs
-{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); }
+{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_logrotate); } && { $(need_systemd); }
 endef
 
 # Debian has Python's headers in a separate package.
