@@ -13,8 +13,10 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote_plus
+
+from typing_extensions import override
 
 from gateway.auth.fetch import Fetched, FetchFailed, post_form
 from gateway.errors import ParseError, TokenExchangeError, TooManyValues
@@ -60,7 +62,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 log = logging.getLogger(__name__)
 
 
-class CredentialHeaders(Protocol):
+class CredentialHeaders:
     """Writes the header fields that a definition adds to each request."""
 
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
@@ -68,21 +70,22 @@ class CredentialHeaders(Protocol):
 
         Without a credential for this caller, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
-        ...
+        raise NotImplementedError
 
-    async def renew(self, caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
+    async def renew(self, _caller: UpstreamCaller, _refused: Sequence[tuple[bytes, bytes]], /) -> bool:
         """Replace a credential that the upstream refused, and return whether `headers` now returns another one.
 
-        `refused` is what `headers` returned. Without another credential, this raises `UpstreamFailure` (`CREDENTIALS`).
+        The second argument is what `headers` returned. Without another credential, this raises `UpstreamFailure`
+        (`CREDENTIALS`).
         """
-        ...
+        return False
 
-    async def token_to_keep(self, caller: UpstreamCaller, /) -> str | None:
+    async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
         """Return a token that a task must keep, because it cannot be had without the caller; None if it needs none.
 
         Without a credential for this caller, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
-        ...
+        return None
 
 
 def credentials_of(definition: Definition) -> CredentialHeaders:
@@ -99,7 +102,7 @@ def credentials_of(definition: Definition) -> CredentialHeaders:
     return plain
 
 
-class PlainHeaders:
+class PlainHeaders(CredentialHeaders):
     """Header fields of the definition, and those of the caller's request that it passes on, which win.
 
     `Authorization` and `Cookie` are never taken from the caller; `authorizes` tells whether `fields` may contain
@@ -114,8 +117,8 @@ class PlainHeaders:
         names = dict.fromkeys(name.lower() for name in forwarded)
         self._forwarded = tuple(name for name in names if name.encode("latin-1") not in _NEVER_FORWARDED)
 
+    @override
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `CredentialHeaders.headers`."""
         return self.of(caller)
 
     def of(self, caller: UpstreamCaller) -> RawHeaders:
@@ -127,14 +130,6 @@ class PlainHeaders:
         passed = [field for name, value in found if (field := _field(name, value))]
         names = {name for name, _ in passed}
         return [*(field for field in self._fields if field[0] not in names), *passed]
-
-    async def renew(self, _caller: UpstreamCaller, _refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `CredentialHeaders.renew`. There is nothing to replace."""
-        return False
-
-    async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
-        """See `CredentialHeaders.token_to_keep`."""
-        return None
 
 
 class OAuthClient:
@@ -184,7 +179,7 @@ class _HeldToken:
     until: float
 
 
-class ClientCredentials:
+class ClientCredentials(CredentialHeaders):
     """A token for the gateway itself, the same for all callers. It is replaced shortly before it expires.
 
     One request for a token is in progress at a time, and everyone waits for it. `plain` has further header fields.
@@ -202,25 +197,21 @@ class ClientCredentials:
         self._held: _HeldToken | None = None
         self._running: asyncio.Task[_HeldToken] | None = None
 
+    @override
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `CredentialHeaders.headers`."""
         held = self._held
         if held is None or self._clock() >= held.until:
             held = await self._next()
         return _bearing(held.token, self._plain.of(caller))
 
+    @override
     async def renew(self, _caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `CredentialHeaders.renew`."""
         held = self._held
         if held is None or _is_other(held.token, refused):
             return True  # another request has replaced it
         if self._clock() < held.begun + MIN_RENEWAL_SECONDS:
             return False
         return _is_other((await self._next()).token, refused)
-
-    async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
-        """See `CredentialHeaders.token_to_keep`. Every process can ask for a token of its own."""
-        return None
 
     async def _next(self) -> _HeldToken:
         if self._running is None:
@@ -249,7 +240,7 @@ class ClientCredentials:
             done.exception()  # the callers have raised it, or nobody waits any more
 
 
-class ExchangedCredentials:
+class ExchangedCredentials(CredentialHeaders):
     """The caller's token, exchanged for one that the upstream accepts (RFC 8693). In a task, the one that it keeps."""
 
     def __init__(self, upstream: str, wanted: TokenWanted, plain: PlainHeaders) -> None:
@@ -257,21 +248,21 @@ class ExchangedCredentials:
         self._wanted = wanted
         self._plain = plain
 
+    @override
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `CredentialHeaders.headers`."""
         return _bearing(caller.token or await self._exchange(caller, self._wanted), self._plain.of(caller))
 
+    @override
     async def renew(self, caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `CredentialHeaders.renew`. The token of a task is never replaced, because its caller is not there."""
-        if caller.token is not None:
+        if caller.token is not None:  # that of a task, whose caller is not there
             return False
         token = await self._exchange(caller, self._wanted)
         if not _is_other(token, refused):
             token = await self._exchange(caller, replace(self._wanted, renewed=True))
         return _is_other(token, refused)
 
+    @override
     async def token_to_keep(self, caller: UpstreamCaller) -> str | None:
-        """See `CredentialHeaders.token_to_keep`."""
         return caller.token or await self._exchange(caller, self._wanted)
 
     async def _exchange(self, caller: UpstreamCaller, wanted: TokenWanted) -> str:
