@@ -7,21 +7,19 @@ to the identity provider only. No error and no log line contains a token.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
-from urllib.parse import quote_plus
+from typing import Final
 
 from typing_extensions import override
 
-from gateway.auth.fetch import Fetched, FetchFailed, post_form
-from gateway.errors import ParseError, TokenExchangeError, TooManyValues
+from gateway.auth.fetch import FetchFailed, post_form
+from gateway.auth.token_answers import MAX_ANSWER_BYTES, NoToken, basic, read_token, seconds_of
+from gateway.errors import TokenExchangeError
 from gateway.protocol.caller import TokenWanted
-from gateway.protocol.strict_json import decode
 from gateway.runtime.sources import Clock
 from gateway.settings.hosts import place_of
 from gateway.upstreams.config.definition import Definition
@@ -30,13 +28,10 @@ from gateway.upstreams.ports import UpstreamCaller
 
 TOKEN_SECONDS: Final = 10.0
 """The time limit of a request to a token endpoint."""
-MAX_ANSWER_BYTES: Final = 1 << 16
-MAX_TOKEN_CHARACTERS: Final = 16_384
 LEEWAY_SECONDS: Final = 30.0
 """How long before its end a token is replaced; half of its life if that is shorter."""
 DEFAULT_LIFETIME_SECONDS: Final = 300.0
 """How long a token is used whose lifetime the endpoint does not say."""
-MAX_LIFETIME_SECONDS: Final = 3600.0
 MIN_RENEWAL_SECONDS: Final = 10.0
 """A token that is younger than this is not replaced, however often an upstream refuses it."""
 
@@ -53,9 +48,6 @@ _RESERVED_PREFIX: Final = b"mcp-"
 _NEVER_FORWARDED: Final = frozenset({AUTHORIZATION, b"proxy-authorization", b"cookie"})
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 """RFC 9110 section 5.5."""
-_TOKEN: Final = re.compile(r"[!-~]+")
-_ERROR: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
-"""An error code (RFC 6749 section 5.2); the length is ours."""
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -147,9 +139,8 @@ class OAuthClient:
         *,
         seconds: float = TOKEN_SECONDS,
     ) -> None:
-        pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
         self._url = url
-        self._headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        self._headers = {"Authorization": basic(client_id, client_secret)}
         self._form = {name: value for name, value in fields.items() if value}
         self._seconds = seconds
 
@@ -159,17 +150,14 @@ class OAuthClient:
         return place_of(self._url)
 
     async def token(self) -> tuple[str, float]:
-        """Return a token and its lifetime in seconds, or raise `TokenRefused`, whose text contains no secret."""
+        """Return a token and its lifetime in seconds, or raise `NoToken`, whose text contains no secret."""
         form = {"grant_type": "client_credentials", **self._form}
         try:
             answer = await post_form(self._url, form, self._headers, seconds=self._seconds, max_bytes=MAX_ANSWER_BYTES)
         except FetchFailed as error:
-            raise TokenRefused(str(error)) from None
-        return _read_token(answer)
-
-
-class TokenRefused(Exception):
-    """A token endpoint gave no usable token."""
+            raise NoToken(str(error)) from None
+        token, stated = read_token(answer)
+        return token, seconds_of(stated) or DEFAULT_LIFETIME_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +208,14 @@ class ClientCredentials(CredentialHeaders):
         try:
             # A caller that leaves must not end the request for the others.
             return await asyncio.shield(self._running)
-        except TokenRefused as error:
+        except NoToken as error:
             raise UpstreamFailure(self._upstream, Reason.CREDENTIALS, sent=False, detail=str(error)) from None
 
     async def _fetch(self) -> _HeldToken:
         begun = self._clock()
         try:
             token, lifetime = await self._client.token()
-        except TokenRefused as error:
+        except NoToken as error:
             place = {"upstream": self._upstream, "url": self._client.place, "reason": str(error)}
             log.warning("no token for an upstream", extra=place)
             raise
@@ -297,35 +285,3 @@ def _is_other(token: str, refused: Sequence[tuple[bytes, bytes]]) -> bool:
 
 def _bearer(token: str) -> bytes:
     return b"Bearer " + token.encode("ascii")
-
-
-def _read_token(answer: Fetched) -> tuple[str, float]:
-    """Return the token of an answer (RFC 6749 section 5.1) and its lifetime in seconds, or raise `TokenRefused`."""
-    told = _json_object(answer.body)
-    if answer.status != 200:
-        code = told.get("error")
-        known = isinstance(code, str) and _ERROR.fullmatch(code)
-        raise TokenRefused(f"{code}" if known else f"HTTP {answer.status}")
-    token, kind = told.get("access_token"), told.get("token_type")
-    if not isinstance(token, str) or not _TOKEN.fullmatch(token) or len(token) > MAX_TOKEN_CHARACTERS:
-        raise TokenRefused("the answer contains no usable token")
-    if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise TokenRefused("the answer contains a token that is not a bearer token")
-    return token, _lifetime(told.get("expires_in"))
-
-
-def _lifetime(given: Any) -> float:
-    """Return a lifetime in seconds, within bounds. Some servers write it as a string of digits."""
-    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 20:
-        given = int(given)
-    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        return DEFAULT_LIFETIME_SECONDS
-    return float(min(given, MAX_LIFETIME_SECONDS))
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        told = decode(body)
-    except (ParseError, TooManyValues):
-        told = None
-    return told if isinstance(told, dict) else {}
