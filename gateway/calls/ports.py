@@ -1,4 +1,4 @@
-"""What a running call needs of a higher layer: decisions to shed."""
+"""The interface through which a running call learns that it should be shed."""
 
 from __future__ import annotations
 
