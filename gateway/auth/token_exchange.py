@@ -7,20 +7,16 @@ from the endpoint appears in a log or an error.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Self, TypeAlias
-from urllib.parse import quote_plus
-
-import msgspec
+from typing import Final, Self, TypeAlias
 
 from gateway.auth.fetch import Fetched, FetchFailed, post_form
+from gateway.auth.token_answers import MAX_ANSWER_BYTES, NoToken, basic, error_code, read_token, seconds_of
 from gateway.engine.exchanged_token import ExchangedToken
 from gateway.errors import TokenExchangeError
 from gateway.protocol.caller import Exchange, TokenWanted
@@ -33,15 +29,11 @@ EXCHANGE_SECONDS: Final = 10.0
 """The time limit of an exchange, including the wait for its turn."""
 MAX_AT_ONCE: Final = 16
 """Exchanges in progress at once. Each uses a thread."""
-MAX_ANSWER_BYTES: Final = 1 << 16
-MAX_TOKEN_CHARACTERS: Final = 16_384
 LEEWAY_SECONDS: Final = 30.0
 """How long before its end a token is no longer handed out, so that the other service still accepts it."""
 UNSTATED_SECONDS: Final = 60.0
 """How long a token is cached whose lifetime the endpoint does not state: `expires_in` is only recommended (RFC 8693
 section 2.2.1). A service that refuses it sooner causes a renewal."""
-MAX_LIFETIME_SECONDS: Final = 3600.0
-"""The longest time that a token is cached, whatever the endpoint says."""
 RENEWAL_SECONDS: Final = 10.0
 """How soon a renewed token can be renewed again. Otherwise a service that refuses every token would cause as many
 exchanges as calls, and the endpoint may limit them for all callers together."""
@@ -51,11 +43,6 @@ _TYPE: Final = "urn:ietf:params:oauth:token-type:"
 _GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _BEARER_TYPES: Final = (None, f"{_TYPE}access_token", f"{_TYPE}jwt")
 """Types of issued tokens that an API accepts. Some servers omit the type."""
-_ERROR: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
-"""An error code (RFC 6749 section 5.2); the length is ours."""
-_DIGITS: Final = re.compile(r"[0-9]{1,10}")
-_TOKEN: Final = re.compile(r"[!-~]+")
-"""Characters of a token that cannot end its header."""
 
 _Key: TypeAlias = tuple[Principal, bytes, TokenWanted]
 
@@ -92,7 +79,7 @@ class TokenExchange:
     ) -> None:
         self._url = url
         self._place = place_of(url)
-        self._authorization = _basic(client_id, client_secret)
+        self._authorization = basic(client_id, client_secret)
         self._seconds = seconds
         self._cache_entries = cache_entries
         self._clock = clock
@@ -169,13 +156,15 @@ class TokenExchange:
         try:
             async with asyncio.timeout(self._seconds), self._turns:
                 answer = await self._post(_request(token, wanted))
-            exchanged, lifetime = _read(answer, wanted.audience)
+            issued, stated = read_token(answer, _BEARER_TYPES)
         except TimeoutError:
             raise self._failed(wanted, f"no answer within {self._seconds:g} seconds") from None
         except FetchFailed as error:
             raise self._failed(wanted, str(error)) from None
-        except _NoToken as error:
+        except NoToken as error:
             raise self._failed(wanted, str(error), error.code) from None
+        exchanged = ExchangedToken(issued, wanted.audience)
+        lifetime = UNSTATED_SECONDS + LEEWAY_SECONDS if stated is None else seconds_of(stated)
         renewable_from = began + RENEWAL_SECONDS if wanted.renewed else began
         self._keep(key, _KeptToken(exchanged, began + lifetime - LEEWAY_SECONDS, renewable_from))
         return exchanged
@@ -186,7 +175,7 @@ class TokenExchange:
         The code shows whether the endpoint knows this deployment. Without an answer, this raises `FetchFailed`.
         """
         answer = await self._post({"grant_type": _GRANT_TYPE})
-        return "" if answer.status == 200 else _error_code(answer)
+        return "" if answer.status == 200 else error_code(answer)
 
     async def _post(self, fields: Mapping[str, str]) -> Fetched:
         headers = {"Authorization": self._authorization}
@@ -204,14 +193,6 @@ class TokenExchange:
         return TokenExchangeError(f"The token could not be exchanged for one for {wanted.audience!r}: {reason}", code)
 
 
-class _NoToken(Exception):
-    """The answer contains no usable token. The code is that of the endpoint, "" if it gave none."""
-
-    def __init__(self, reason: str, code: str = "") -> None:
-        super().__init__(reason)
-        self.code = code
-
-
 def _request(token: str, wanted: TokenWanted) -> dict[str, str]:
     """Return the fields of the request (RFC 8693 section 2.1)."""
     access_token = f"{_TYPE}access_token"
@@ -225,58 +206,3 @@ def _request(token: str, wanted: TokenWanted) -> dict[str, str]:
         "resource": wanted.resource,
     }
     return {name: value for name, value in fields.items() if value}
-
-
-def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
-    """Return the token in an answer (RFC 8693 section 2.2), and its lifetime in seconds, see `_seconds`."""
-    if answer.status != 200:
-        code = _error_code(answer)
-        raise _NoToken(code or f"HTTP {answer.status}", code)
-    told = _json_object(answer.body)
-    token, kind, lifetime = (told.get(name) for name in ("access_token", "token_type", "expires_in"))
-    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise _NoToken("the answer contains no token")
-    if len(token) > MAX_TOKEN_CHARACTERS:
-        raise _NoToken(f"the token is longer than {MAX_TOKEN_CHARACTERS} characters")
-    if not isinstance(kind, str) or kind.lower() != "bearer" or told.get("issued_token_type") not in _BEARER_TYPES:
-        raise _NoToken("the answer contains a token that is not a bearer token for an API")
-    return ExchangedToken(token, audience), _seconds(lifetime)
-
-
-def _seconds(lifetime: object) -> float:
-    """Return a lifetime in seconds, within bounds; 0 if it makes no sense.
-
-    Some servers write it as a string of digits, and some not at all.
-    """
-    if lifetime is None:
-        return UNSTATED_SECONDS + LEEWAY_SECONDS
-    if isinstance(lifetime, str) and _DIGITS.fullmatch(lifetime):
-        lifetime = int(lifetime)
-    if isinstance(lifetime, bool) or not isinstance(lifetime, int | float):
-        return 0.0
-    return float(max(0, min(lifetime, MAX_LIFETIME_SECONDS)))  # bounded first: an integer may be too large for a float
-
-
-def _error_code(answer: Fetched) -> str:
-    """Return the error code of a refusal (RFC 6749 section 5.2); "" if it has none. Descriptions may quote a token."""
-    try:
-        code = _json_object(answer.body).get("error")
-    except _NoToken:
-        return ""
-    return code if isinstance(code, str) and _ERROR.fullmatch(code) else ""
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        told = msgspec.json.decode(body)
-    except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
-        raise _NoToken("the answer is not a JSON object")
-    return told
-
-
-def _basic(client_id: str, client_secret: str) -> str:
-    """Return the `Authorization` header of a client (RFC 6749 section 2.3.1)."""
-    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
-    return f"Basic {base64.b64encode(pair.encode()).decode()}"

@@ -1,4 +1,4 @@
-"""The decision to shed, which a running call needs of a higher layer."""
+"""The interface through which a running call learns that it should be shed."""
 
 from __future__ import annotations
 

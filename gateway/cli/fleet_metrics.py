@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
+from gateway.auth.fetch import FetchFailed, fetch
 from gateway.cli.round_robin import Address
 
 FRESH_SECONDS: Final = 1.0
@@ -18,8 +18,6 @@ _MAX_BYTES: Final = 1 << 20
 _LEGS: Final = b"gateway_legs_total{"
 _IN_FLIGHT: Final = b"gateway_requests_in_flight "
 _SHED: Final = b'outcome="shed"'
-
-_REQUEST: Final = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 class FleetMetrics:
@@ -41,18 +39,11 @@ class FleetMetrics:
 
 async def _fetch(place: Address) -> bytes:
     """Return the metrics of a process, or b"" if it does not answer in time."""
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_SECONDS):
-            reader, writer = await asyncio.open_connection(*place)
-            try:
-                writer.write(_REQUEST)
-                text = b""
-                while len(text) < _MAX_BYTES and (more := await reader.read(65536)):
-                    text += more
-                return text
-            finally:
-                writer.transport.abort()
-    return b""
+    host, port = place
+    try:
+        return (await fetch(f"http://{host}:{port}/metrics", seconds=_SECONDS, max_bytes=_MAX_BYTES)).body
+    except FetchFailed:
+        return b""
 
 
 def _load(text: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from gateway.engine.capabilities import CapabilityPath, supports
@@ -48,12 +48,16 @@ def from_flags(flags: Collection[str]) -> dict[str, Any]:
 
     Each member is an object, even if the schema has `true` or a list of names there. Unknown flags are dropped.
     """
+    return declaring(capability_path(flag) for flag in FLAGS if flag in flags)
+
+
+def declaring(paths: Iterable[CapabilityPath]) -> dict[str, Any]:
+    """Return capabilities that declare these."""
     capabilities: dict[str, Any] = {}
-    for flag in FLAGS:
-        if flag in flags:
-            declared = capabilities
-            for name in capability_path(flag):
-                declared = declared.setdefault(name, {})
+    for path in paths:
+        node = capabilities
+        for name in path:
+            node = node.setdefault(name, {})
     return capabilities
 
 

@@ -8,12 +8,13 @@ can route by it. The tool must get the same value that they routed by, so header
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from gateway.errors import HeaderMismatch
+from gateway.protocol.fields import quote
 from gateway.protocol.headers import Headers, decode_header_value
 
 ANNOTATION: Final = "x-mcp-header"
@@ -33,7 +34,6 @@ _MAPS_OF_SCHEMAS: Final = frozenset(
 )
 _DATA: Final = frozenset({"const", "enum", "default", "examples", "dependentRequired"})
 """Keywords whose value is not a schema: an `x-mcp-header` in it is data."""
-_QUOTED_CHARS: Final = 100
 
 _Path = tuple[str, ...]
 
@@ -92,14 +92,14 @@ def check_param_headers(
     for header in compiled:
         sent = headers.get(header.key)
         if sent is not None or not optional:
-            _check(header, _value_at(header.path, arguments), sent)
+            _check(header, value_at(header.path, arguments), sent)
 
 
 def _check(header: ParamHeader, value: Any, sent: str | None) -> None:
     where = f"arguments.{'.'.join(header.path)}"
     if value is None:
         if sent is not None:
-            raise _mismatch(header, f"is {_quote(sent)}, but the body has no {where}")
+            raise _mismatch(header, f"is {quote(sent)}, but the body has no {where}")
         return
     if not _can_be_mirrored(value):
         raise _mismatch(header, f"cannot hold {where}: only a string, an integer or a boolean can be mirrored")
@@ -107,9 +107,9 @@ def _check(header: ParamHeader, value: Any, sent: str | None) -> None:
         raise _mismatch(header, f"is missing, but the body has {where}")
     decoded = decode_header_value(sent)
     if decoded is None:
-        raise _mismatch(header, f"value {_quote(sent)} is malformed")
+        raise _mismatch(header, f"value {quote(sent)} is malformed")
     if not _equal(decoded, value):
-        raise _mismatch(header, f"is {_quote(decoded)}, but the body has another value in {where}")
+        raise _mismatch(header, f"is {quote(decoded)}, but the body has another value in {where}")
 
 
 def _can_be_mirrored(value: Any) -> bool:
@@ -129,12 +129,11 @@ def _equal(text: str, value: str | int | float) -> bool:
     return ("0" if digits == "-0" else digits) == str(int(value))
 
 
-def _value_at(path: _Path, arguments: Mapping[str, Any]) -> Any:
+def value_at(path: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+    """Return the value of an argument, None if it is absent."""
     node: Any = arguments
     for name in path:
-        if not isinstance(node, Mapping):
-            return None
-        node = node.get(name)
+        node = node.get(name) if isinstance(node, Mapping) else None
     return node
 
 
@@ -178,7 +177,7 @@ def _compile(path: _Path | None, schema: Mapping[str, Any]) -> ParamHeader:
         )
     if len(token) > MAX_TOKEN_CHARACTERS:
         raise InvalidParamHeader(
-            f"{where}: {ANNOTATION} {_quote(token)} has {len(token)} characters; use at most {MAX_TOKEN_CHARACTERS}"
+            f"{where}: {ANNOTATION} {quote(token)} has {len(token)} characters; use at most {MAX_TOKEN_CHARACTERS}"
         )
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _TYPES:
@@ -196,7 +195,3 @@ def _where(path: _Path) -> str:
 
 def _mismatch(header: ParamHeader, problem: str) -> HeaderMismatch:
     return HeaderMismatch(f"Header mismatch: {header.name} {problem}")
-
-
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= _QUOTED_CHARS else text[:_QUOTED_CHARS] + "…")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -38,12 +37,13 @@ class Bulkhead:
         wait_seconds: float = WAIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._places = places
+        self._free = asyncio.Semaphore(places)  # it serves in the order of arrival
+        self._most_waiting = WAITING_FOR_EACH_PLACE * places
+        self._waiting = 0
         self._pace = None if rate is None else _Pace(rate)
         self._clock = clock
         self._on_change = on_change
         self._wait_seconds = wait_seconds
-        self._waiting: deque[asyncio.Future[None]] = deque()
         self.in_flight = 0
 
     @contextlib.asynccontextmanager
@@ -55,10 +55,12 @@ class Bulkhead:
         """
         self._keep_rate()
         await self._enter()
+        self._count(1)
         try:
             yield
         finally:
-            self._leave()
+            self._count(-1)
+            self._free.release()
 
     def _keep_rate(self) -> None:
         early = 0.0 if self._pace is None else self._pace.take(self._clock())
@@ -66,42 +68,20 @@ class Bulkhead:
             raise Overloaded(max(1, math.ceil(early)))
 
     async def _enter(self) -> None:
-        if self.in_flight < self._places and not self._waiting:
-            self._set(self.in_flight + 1)
-            return
-        if len(self._waiting) >= WAITING_FOR_EACH_PLACE * self._places:
+        if self._free.locked() and self._waiting >= self._most_waiting:
             raise Overloaded
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting += 1
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await turn
-        except BaseException as error:
-            self._give_up(turn)
-            if isinstance(error, TimeoutError):
-                raise Overloaded from None
-            raise
+                await self._free.acquire()
+        except TimeoutError:
+            raise Overloaded from None
+        finally:
+            self._waiting -= 1
 
-    def _give_up(self, turn: asyncio.Future[None]) -> None:
-        """Withdraw a request that no longer waits; it may have received a place in the same moment."""
-        if turn.done() and not turn.cancelled():
-            self._leave()
-        else:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(turn)
-
-    def _leave(self) -> None:
-        """Hand the place to the next request that waits, or free it."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._set(self.in_flight - 1)
-
-    def _set(self, in_flight: int) -> None:
-        self.in_flight = in_flight
-        self._on_change(in_flight)
+    def _count(self, requests: int) -> None:
+        self.in_flight += requests
+        self._on_change(self.in_flight)
 
 
 class _Pace:

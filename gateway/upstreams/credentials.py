@@ -7,19 +7,19 @@ to the identity provider only. No error and no log line contains a token.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
-from urllib.parse import quote_plus
+from typing import Final
 
-from gateway.auth.fetch import Fetched, FetchFailed, post_form
-from gateway.errors import ParseError, TokenExchangeError, TooManyValues
+from typing_extensions import override
+
+from gateway.auth.fetch import FetchFailed, post_form
+from gateway.auth.token_answers import MAX_ANSWER_BYTES, NoToken, basic, read_token, seconds_of
+from gateway.errors import TokenExchangeError
 from gateway.protocol.caller import TokenWanted
-from gateway.protocol.strict_json import decode
 from gateway.runtime.sources import Clock
 from gateway.settings.hosts import place_of
 from gateway.upstreams.config.definition import Definition
@@ -28,13 +28,10 @@ from gateway.upstreams.ports import UpstreamCaller
 
 TOKEN_SECONDS: Final = 10.0
 """The time limit of a request to a token endpoint."""
-MAX_ANSWER_BYTES: Final = 1 << 16
-MAX_TOKEN_CHARACTERS: Final = 16_384
 LEEWAY_SECONDS: Final = 30.0
 """How long before its end a token is replaced; half of its life if that is shorter."""
 DEFAULT_LIFETIME_SECONDS: Final = 300.0
 """How long a token is used whose lifetime the endpoint does not say."""
-MAX_LIFETIME_SECONDS: Final = 3600.0
 MIN_RENEWAL_SECONDS: Final = 10.0
 """A token that is younger than this is not replaced, however often an upstream refuses it."""
 
@@ -51,16 +48,13 @@ _RESERVED_PREFIX: Final = b"mcp-"
 _NEVER_FORWARDED: Final = frozenset({AUTHORIZATION, b"proxy-authorization", b"cookie"})
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 """RFC 9110 section 5.5."""
-_TOKEN: Final = re.compile(r"[!-~]+")
-_ERROR: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
-"""An error code (RFC 6749 section 5.2); the length is ours."""
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 log = logging.getLogger(__name__)
 
 
-class CredentialHeaders(Protocol):
+class CredentialHeaders:
     """Writes the header fields that a definition adds to each request."""
 
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
@@ -68,21 +62,22 @@ class CredentialHeaders(Protocol):
 
         Without a credential for this caller, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
-        ...
+        raise NotImplementedError
 
-    async def renew(self, caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
+    async def renew(self, _caller: UpstreamCaller, _refused: Sequence[tuple[bytes, bytes]], /) -> bool:
         """Replace a credential that the upstream refused, and return whether `headers` now returns another one.
 
-        `refused` is what `headers` returned. Without another credential, this raises `UpstreamFailure` (`CREDENTIALS`).
+        The second argument is what `headers` returned. Without another credential, this raises `UpstreamFailure`
+        (`CREDENTIALS`).
         """
-        ...
+        return False
 
-    async def token_to_keep(self, caller: UpstreamCaller, /) -> str | None:
+    async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
         """Return a token that a task must keep, because it cannot be had without the caller; None if it needs none.
 
         Without a credential for this caller, this raises `UpstreamFailure` (`CREDENTIALS`).
         """
-        ...
+        return None
 
 
 def credentials_of(definition: Definition) -> CredentialHeaders:
@@ -99,7 +94,7 @@ def credentials_of(definition: Definition) -> CredentialHeaders:
     return plain
 
 
-class PlainHeaders:
+class PlainHeaders(CredentialHeaders):
     """Header fields of the definition, and those of the caller's request that it passes on, which win.
 
     `Authorization` and `Cookie` are never taken from the caller; `authorizes` tells whether `fields` may contain
@@ -114,8 +109,8 @@ class PlainHeaders:
         names = dict.fromkeys(name.lower() for name in forwarded)
         self._forwarded = tuple(name for name in names if name.encode("latin-1") not in _NEVER_FORWARDED)
 
+    @override
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `CredentialHeaders.headers`."""
         return self.of(caller)
 
     def of(self, caller: UpstreamCaller) -> RawHeaders:
@@ -127,14 +122,6 @@ class PlainHeaders:
         passed = [field for name, value in found if (field := _field(name, value))]
         names = {name for name, _ in passed}
         return [*(field for field in self._fields if field[0] not in names), *passed]
-
-    async def renew(self, _caller: UpstreamCaller, _refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `CredentialHeaders.renew`. There is nothing to replace."""
-        return False
-
-    async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
-        """See `CredentialHeaders.token_to_keep`."""
-        return None
 
 
 class OAuthClient:
@@ -152,9 +139,8 @@ class OAuthClient:
         *,
         seconds: float = TOKEN_SECONDS,
     ) -> None:
-        pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
         self._url = url
-        self._headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        self._headers = {"Authorization": basic(client_id, client_secret)}
         self._form = {name: value for name, value in fields.items() if value}
         self._seconds = seconds
 
@@ -164,17 +150,14 @@ class OAuthClient:
         return place_of(self._url)
 
     async def token(self) -> tuple[str, float]:
-        """Return a token and its lifetime in seconds, or raise `TokenRefused`, whose text contains no secret."""
+        """Return a token and its lifetime in seconds, or raise `NoToken`, whose text contains no secret."""
         form = {"grant_type": "client_credentials", **self._form}
         try:
             answer = await post_form(self._url, form, self._headers, seconds=self._seconds, max_bytes=MAX_ANSWER_BYTES)
         except FetchFailed as error:
-            raise TokenRefused(str(error)) from None
-        return _read_token(answer)
-
-
-class TokenRefused(Exception):
-    """A token endpoint gave no usable token."""
+            raise NoToken(str(error)) from None
+        token, stated = read_token(answer)
+        return token, seconds_of(stated) or DEFAULT_LIFETIME_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +167,7 @@ class _HeldToken:
     until: float
 
 
-class ClientCredentials:
+class ClientCredentials(CredentialHeaders):
     """A token for the gateway itself, the same for all callers. It is replaced shortly before it expires.
 
     One request for a token is in progress at a time, and everyone waits for it. `plain` has further header fields.
@@ -202,25 +185,21 @@ class ClientCredentials:
         self._held: _HeldToken | None = None
         self._running: asyncio.Task[_HeldToken] | None = None
 
+    @override
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `CredentialHeaders.headers`."""
         held = self._held
         if held is None or self._clock() >= held.until:
             held = await self._next()
         return _bearing(held.token, self._plain.of(caller))
 
+    @override
     async def renew(self, _caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `CredentialHeaders.renew`."""
         held = self._held
         if held is None or _is_other(held.token, refused):
             return True  # another request has replaced it
         if self._clock() < held.begun + MIN_RENEWAL_SECONDS:
             return False
         return _is_other((await self._next()).token, refused)
-
-    async def token_to_keep(self, _caller: UpstreamCaller, /) -> str | None:
-        """See `CredentialHeaders.token_to_keep`. Every process can ask for a token of its own."""
-        return None
 
     async def _next(self) -> _HeldToken:
         if self._running is None:
@@ -229,14 +208,14 @@ class ClientCredentials:
         try:
             # A caller that leaves must not end the request for the others.
             return await asyncio.shield(self._running)
-        except TokenRefused as error:
+        except NoToken as error:
             raise UpstreamFailure(self._upstream, Reason.CREDENTIALS, sent=False, detail=str(error)) from None
 
     async def _fetch(self) -> _HeldToken:
         begun = self._clock()
         try:
             token, lifetime = await self._client.token()
-        except TokenRefused as error:
+        except NoToken as error:
             place = {"upstream": self._upstream, "url": self._client.place, "reason": str(error)}
             log.warning("no token for an upstream", extra=place)
             raise
@@ -249,7 +228,7 @@ class ClientCredentials:
             done.exception()  # the callers have raised it, or nobody waits any more
 
 
-class ExchangedCredentials:
+class ExchangedCredentials(CredentialHeaders):
     """The caller's token, exchanged for one that the upstream accepts (RFC 8693). In a task, the one that it keeps."""
 
     def __init__(self, upstream: str, wanted: TokenWanted, plain: PlainHeaders) -> None:
@@ -257,21 +236,21 @@ class ExchangedCredentials:
         self._wanted = wanted
         self._plain = plain
 
+    @override
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
-        """See `CredentialHeaders.headers`."""
         return _bearing(caller.token or await self._exchange(caller, self._wanted), self._plain.of(caller))
 
+    @override
     async def renew(self, caller: UpstreamCaller, refused: Sequence[tuple[bytes, bytes]], /) -> bool:
-        """See `CredentialHeaders.renew`. The token of a task is never replaced, because its caller is not there."""
-        if caller.token is not None:
+        if caller.token is not None:  # that of a task, whose caller is not there
             return False
         token = await self._exchange(caller, self._wanted)
         if not _is_other(token, refused):
             token = await self._exchange(caller, replace(self._wanted, renewed=True))
         return _is_other(token, refused)
 
+    @override
     async def token_to_keep(self, caller: UpstreamCaller) -> str | None:
-        """See `CredentialHeaders.token_to_keep`."""
         return caller.token or await self._exchange(caller, self._wanted)
 
     async def _exchange(self, caller: UpstreamCaller, wanted: TokenWanted) -> str:
@@ -306,35 +285,3 @@ def _is_other(token: str, refused: Sequence[tuple[bytes, bytes]]) -> bool:
 
 def _bearer(token: str) -> bytes:
     return b"Bearer " + token.encode("ascii")
-
-
-def _read_token(answer: Fetched) -> tuple[str, float]:
-    """Return the token of an answer (RFC 6749 section 5.1) and its lifetime in seconds, or raise `TokenRefused`."""
-    told = _json_object(answer.body)
-    if answer.status != 200:
-        code = told.get("error")
-        known = isinstance(code, str) and _ERROR.fullmatch(code)
-        raise TokenRefused(f"{code}" if known else f"HTTP {answer.status}")
-    token, kind = told.get("access_token"), told.get("token_type")
-    if not isinstance(token, str) or not _TOKEN.fullmatch(token) or len(token) > MAX_TOKEN_CHARACTERS:
-        raise TokenRefused("the answer contains no usable token")
-    if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise TokenRefused("the answer contains a token that is not a bearer token")
-    return token, _lifetime(told.get("expires_in"))
-
-
-def _lifetime(given: Any) -> float:
-    """Return a lifetime in seconds, within bounds. Some servers write it as a string of digits."""
-    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 20:
-        given = int(given)
-    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        return DEFAULT_LIFETIME_SECONDS
-    return float(min(given, MAX_LIFETIME_SECONDS))
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        told = decode(body)
-    except (ParseError, TooManyValues):
-        told = None
-    return told if isinstance(told, dict) else {}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from gateway.protocol.upstream.earlier_requests import SPOKEN
 from gateway.protocol.versions import INITIALIZE, RELEASED
@@ -20,7 +20,7 @@ from gateway.runtime.sources import Clock
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.dialects import Sessionless
 from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import Changes, OnNotice, UpstreamCaller
+from gateway.upstreams.ports import Changes, RequestOptions, UpstreamCaller
 from gateway.upstreams.stateless import StatelessClient
 
 DISCOVER: Final = "server/discover"
@@ -49,7 +49,7 @@ class _Probe:
     max_bytes: int
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> RequestOptions:
         """The same as options of `StatelessClient.request`."""
         return {"requester": self.requester, "seconds": self.seconds, "max_bytes": self.max_bytes}
 
@@ -92,18 +92,7 @@ class EraClient:
         return self._clients["stateless"].listen(wanted, requester=requester)
 
     async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        repeatable: bool = False,
-        seconds: float,
-        max_bytes: int,
+        self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
         """Send a request and return its result; see `StatelessClient.request`. The era is learnt first.
 
@@ -112,23 +101,14 @@ class EraClient:
         Raises:
             NeedsSession: the upstream can be called only in a session. Nothing was sent.
         """
+        probe = _Probe(options["requester"], options["seconds"], options["max_bytes"])
         if method == DISCOVER:
-            return await self._learn(_Probe(requester, seconds, max_bytes), self._discovered)
+            return await self._learn(probe, self._discovered)
         began = self._clock()
-        era = await self._era_for(method, params, _Probe(requester, seconds, max_bytes))
+        era = await self._era_for(method, params, probe)
+        options["seconds"] -= self._clock() - began
         try:
-            return await self._clients[era].request(
-                method,
-                params,
-                requester=requester,
-                param_headers=param_headers,
-                on_notice=on_notice,
-                wants_progress=wants_progress,
-                log_level=log_level,
-                repeatable=repeatable,
-                seconds=seconds - (self._clock() - began),
-                max_bytes=max_bytes,
-            )
+            return await self._clients[era].request(method, params, **options)
         except UpstreamError as error:
             if error.code in _OTHER_ERA:
                 self._asks_again_at = 0.0
@@ -214,9 +194,9 @@ class EraClient:
         Of the capabilities, options are left out: such an upstream cannot announce anything.
         """
         client, sessions = self._clients["sessionless"], list[str | None]()
-        result = await client.request(
-            INITIALIZE, {}, on_headers=lambda headers: sessions.append(headers.get(_SESSION)), **probe.options
-        )
+        options = probe.options
+        options["on_headers"] = lambda headers: sessions.append(headers.get(_SESSION))
+        result = await client.request(INITIALIZE, {}, **options)
         if sessions[-1] is not None:
             await client.end_session(sessions[-1], probe.requester)
             raise NeedsSession(self._upstream)

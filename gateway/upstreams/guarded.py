@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from gateway.upstreams.breaker import Attempt, Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import Changes, OnNotice, Requests, UpstreamCaller
+from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
 
 
 class UpstreamClient(Requests, Protocol):
@@ -30,18 +30,7 @@ class GuardedClient:
         self._bulkhead = bulkhead
 
     async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        repeatable: bool = False,
-        seconds: float,
-        max_bytes: int,
+        self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
         """Send a request and return its result; see `StatelessClient.request`. The wait for a place is not counted.
 
@@ -55,18 +44,7 @@ class GuardedClient:
             if attempt is None:
                 raise self._refused()
             with _Judged(self._breaker, attempt):
-                return await self._client.request(
-                    method,
-                    params,
-                    requester=requester,
-                    param_headers=param_headers,
-                    on_notice=on_notice,
-                    wants_progress=wants_progress,
-                    log_level=log_level,
-                    repeatable=repeatable,
-                    seconds=seconds,
-                    max_bytes=max_bytes,
-                )
+                return await self._client.request(method, params, **options)
 
     def _refused(self) -> UpstreamFailure:
         return UpstreamFailure(self._upstream, Reason.BREAKER_OPEN, sent=False)

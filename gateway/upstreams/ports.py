@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 from gateway.protocol.caller import Exchange
 from gateway.sealing.principal import Principal
@@ -34,27 +34,44 @@ NOBODY = UpstreamCaller()
 OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
 """Takes the method and the checked parameters of a progress notification or log message."""
 
+OnHeaders: TypeAlias = Callable[[Mapping[str, str]], None]
+"""Takes the headers of a response that is 200."""
+
 
 Changes: TypeAlias = AsyncIterator[tuple[str, dict[str, Any]]]
 """The methods and parameters of notifications of changes, as they arrive."""
+
+
+class RequestOptions(TypedDict):
+    """The options of a request to an upstream.
+
+    Attributes:
+        requester: for whom it is made. Its capabilities are declared upstream, as far as they are relayed.
+        param_headers: names and plain values of `Mcp-Param-*`, see `protocol.upstream.requests.mirrored`.
+        on_notice: called with the method of each progress notification or log message of this request, and its checked
+            parameters without token and `_meta`.
+        on_headers: called with the headers of the response, if it is 200.
+        repeatable: sends a `tools/call` again that the upstream has refused with a 503. All other methods only read, so
+            they are sent again anyway.
+        seconds: the time limit, retries included.
+    """
+
+    requester: UpstreamCaller
+    param_headers: NotRequired[Sequence[tuple[str, str]]]
+    on_notice: NotRequired[OnNotice | None]
+    wants_progress: NotRequired[bool]
+    log_level: NotRequired[str | None]
+    on_headers: NotRequired[OnHeaders | None]
+    repeatable: NotRequired[bool]
+    seconds: float
+    max_bytes: int
 
 
 class Requests(Protocol):
     """Sends requests to one upstream; see `gateway.upstreams.stateless.StatelessClient`."""
 
     async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        repeatable: bool = False,
-        seconds: float,
-        max_bytes: int,
+        self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
         """Send a request and return its result."""
         ...

@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import msgspec
 
@@ -40,7 +40,7 @@ from gateway.runtime.turns import Turns
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.dialects import Dialect, Stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import NOBODY, OnNotice, UpstreamCaller
+from gateway.upstreams.ports import NOBODY, OnHeaders, OnNotice, RequestOptions, UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
 from gateway.upstreams.statuses import may_have_error, meaning_of
 
@@ -99,9 +99,6 @@ _OK: Final = 200
 _SERVER_ERRORS: Final = 500
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
 
-OnHeaders: TypeAlias = Callable[[Mapping[str, str]], None]
-"""Takes the headers of a response that is 200."""
-
 T = TypeVar("T")
 
 
@@ -117,13 +114,10 @@ def _uncounted(_size: int) -> None:
 class _Hearing(msgspec.Struct, frozen=True):
     """Which notices of a request somebody wants."""
 
-    on_notice: OnNotice | None = None
-    progress: bool = False
-    log_level: str | None = None
-    on_headers: OnHeaders | None = None
-
-
-_NOT_HEARING: Final = _Hearing()
+    on_notice: OnNotice | None
+    progress: bool
+    log_level: str | None
+    on_headers: OnHeaders | None
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -185,55 +179,22 @@ class StatelessClient:
         self._ids = itertools.count(self._dialect.first_id)
 
     async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        requester: UpstreamCaller,
-        param_headers: Sequence[tuple[str, str]] = (),
-        on_notice: OnNotice | None = None,
-        wants_progress: bool = False,
-        log_level: str | None = None,
-        on_headers: OnHeaders | None = None,
-        repeatable: bool = False,
-        seconds: float,
-        max_bytes: int,
+        self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
         """Send a request and return its result, without the reserved keys of its `_meta`.
 
         Cancelling this closes the connection, which cancels the request at the upstream. Reserved keys of the `_meta`
-        of `params` are replaced by ours. Capabilities of the `requester` are declared upstream, as far as they are
-        relayed.
-
-        `param_headers` are names and plain values of `Mcp-Param-*`, see `protocol.upstream.requests.mirrored`.
-        `on_notice` is called with the method of each progress notification or log message of this request, and its
-        checked parameters without token and `_meta`; `on_headers` with those of the response. `seconds` is the time
-        limit, retries included.
-
-        `repeatable` sends a `tools/call` again that the upstream has refused with a 503. All other methods only read,
-        so they are sent again anyway.
+        of `params` are replaced by ours.
 
         Raises:
             UpstreamError: the upstream answered with a JSON-RPC error.
             UpstreamFailure: the answer is not valid, or missing.
         """
-        hearing = _Hearing(on_notice, wants_progress, log_level, on_headers)
         began = self._clock()
         outcome = _CANCELLED
         trace = None if self._tracing is None else self._tracing.upstream_request(self._upstream, method)
         try:
-            job = self._job(
-                method,
-                params,
-                requester,
-                hearing,
-                param_headers,
-                repeatable=repeatable,
-                seconds=seconds,
-                max_bytes=max_bytes,
-                traceparent=None if trace is None else trace.traceparent,
-            )
-            result = await self._send(job)
+            result = await self._send(self._job(method, params, options, None if trace is None else trace.traceparent))
         except UpstreamError:
             outcome = "error"
             raise
@@ -265,9 +226,8 @@ class StatelessClient:
             UpstreamError: the upstream answered with a JSON-RPC error; from the stream too.
             UpstreamFailure: the answer is not valid, or the stream fails.
         """
-        job = self._job(
-            _LISTEN, {"notifications": wanted}, requester, seconds=LISTEN_SECONDS, max_bytes=MAX_CHANGE_BYTES
-        )
+        options = RequestOptions(requester=requester, seconds=LISTEN_SECONDS, max_bytes=MAX_CHANGE_BYTES)
+        job = self._job(_LISTEN, {"notifications": wanted}, options)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(seconds):
@@ -302,30 +262,25 @@ class StatelessClient:
         self,
         method: str,
         params: Mapping[str, Any],
-        caller: UpstreamCaller,
-        hearing: _Hearing = _NOT_HEARING,
-        param_headers: Sequence[tuple[str, str]] = (),
-        *,
-        repeatable: bool = False,
-        seconds: float,
-        max_bytes: int,
+        options: RequestOptions,
         traceparent: str | None = None,
     ) -> _Job:
         request_id = next(self._ids)
-        capabilities = relayed_capabilities(caller.capabilities)
-        token = request_id if hearing.progress else None
-        envelope = Envelope(self._client_info, capabilities, token, hearing.log_level, traceparent)
-        headers, body = self._dialect.written(request_id, method, params, param_headers, envelope)
+        caller, log_level = options["requester"], options.get("log_level")
+        wants_progress = options.get("wants_progress", False)
+        token = request_id if wants_progress else None
+        envelope = Envelope(self._client_info, relayed_capabilities(caller.capabilities), token, log_level, traceparent)
+        headers, body = self._dialect.written(request_id, method, params, options.get("param_headers", ()), envelope)
         return _Job(
             request_id,
             method,
             headers,
             body,
             caller,
-            asyncio.get_running_loop().time() + seconds,
-            max_bytes,
-            repeatable or method != _ACTING,
-            hearing,
+            asyncio.get_running_loop().time() + options["seconds"],
+            options["max_bytes"],
+            options.get("repeatable", False) or method != _ACTING,
+            _Hearing(options.get("on_notice"), wants_progress, log_level, options.get("on_headers")),
         )
 
     async def _send(self, job: _Job) -> Result:

@@ -387,14 +387,10 @@ def _revisions(registry: Registry) -> dict[str, dict[str, int]]:
 
 def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
     """Return the capabilities that the 2026-07-28 wire declares for this registry."""
-    capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
-    if registry.offers("prompts"):
-        capabilities["prompts"] = {"listChanged": True}
-    if registry.offers("resources"):
-        capabilities["resources"] = {"listChanged": True, "subscribe": True}
-    if registry.offers("completions"):
-        capabilities["completions"] = {}
-    if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
+    capabilities = _capabilities(registry, {"listChanged": True})
+    if "resources" in capabilities:
+        capabilities["resources"]["subscribe"] = True
+    if tasks and _has_tasks(registry):
         capabilities["extensions"] = {TASKS[-1]: {}}
     return capabilities
 
@@ -404,17 +400,24 @@ def handshake_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool
 
     Listing tasks needs authenticated callers.
     """
-    capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
-    if registry.offers("prompts"):
-        capabilities["prompts"] = {}
-    if registry.offers("resources"):
-        capabilities["resources"] = {}
-    if registry.offers("completions"):
-        capabilities["completions"] = {}
-    if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
+    capabilities = _capabilities(registry, {})
+    if tasks and _has_tasks(registry):
         lists: dict[str, Any] = {"list": {}} if lists_tasks else {}
         capabilities["tasks"] = {**lists, "cancel": {}, "requests": {"tools": {"call": {}}}}
     return capabilities
+
+
+def _capabilities(registry: Registry, of_lists: Mapping[str, bool]) -> dict[str, Any]:
+    """Return the capabilities of all wires; those of lists may have options."""
+    capabilities: dict[str, Any] = {"tools": dict(of_lists), "logging": {}}
+    capabilities |= {name: dict(of_lists) for name in ("prompts", "resources") if registry.offers(name)}
+    if registry.offers("completions"):
+        capabilities["completions"] = {}
+    return capabilities
+
+
+def _has_tasks(registry: Registry) -> bool:
+    return any(tool.task != "forbidden" for tool in registry.tools.values())
 
 
 def draft_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
+from gateway.auth.token_answers import MAX_ANSWER_BYTES, MAX_TOKEN_CHARACTERS
 from gateway.auth.token_exchange import (
-    MAX_ANSWER_BYTES,
     MAX_AT_ONCE,
-    MAX_TOKEN_CHARACTERS,
     RENEWAL_SECONDS,
     TokenExchange,
 )

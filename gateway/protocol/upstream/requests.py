@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pybase64
 
 from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, supports
+from gateway.protocol.capabilities import declaring
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.method_table import NAMED_METHODS
-from gateway.protocol.param_headers import ParamHeader
+from gateway.protocol.param_headers import ParamHeader, value_at
 from gateway.protocol.reserved_meta import without_reserved
 from gateway.protocol.strict_json import encode
 from gateway.protocol.versions import (
@@ -68,21 +69,12 @@ class Envelope(msgspec.Struct, frozen=True):
 
 def relayed_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client declared, reduced to what the gateway can pass on to it (`RELAYED`)."""
-    return _declaring(path for path in RELAYED if supports(declared, path))
+    return declaring(path for path in RELAYED if supports(declared, path))
 
 
 def all_relayed_capabilities() -> dict[str, Any]:
     """Return everything that the gateway can pass on. Servers hide tools from clients that lack a capability."""
-    return _declaring(RELAYED)
-
-
-def _declaring(paths: Iterable[CapabilityPath]) -> dict[str, Any]:
-    capabilities: dict[str, Any] = {}
-    for path in paths:
-        node = capabilities
-        for name in path:
-            node = node.setdefault(name, {})
-    return capabilities
+    return declaring(RELAYED)
 
 
 def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any], envelope: Envelope) -> bytes:
@@ -148,7 +140,7 @@ def mirrored(compiled: Sequence[ParamHeader], arguments: Mapping[str, Any]) -> l
 
     Arguments that are absent, null, or of a type that a header cannot hold have none: the server refuses those.
     """
-    found = ((header.name, _plain(_value_at(header.path, arguments))) for header in compiled)
+    found = ((header.name, _plain(value_at(header.path, arguments))) for header in compiled)
     return [(name, value) for name, value in found if value is not None]
 
 
@@ -160,10 +152,3 @@ def _plain(value: Any) -> str | None:
     if type(value) is float and value.is_integer():
         value = int(value)
     return str(value) if type(value) is int and abs(value) <= MAX_SAFE_INTEGER else None
-
-
-def _value_at(path: Sequence[str], arguments: Mapping[str, Any]) -> Any:
-    node: Any = arguments
-    for name in path:
-        node = node.get(name) if isinstance(node, Mapping) else None
-    return node

@@ -19,7 +19,7 @@ from gateway.protocol.fields import quote, require_object
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.requests import CANCELLED
 from gateway.tasks.model import Phase, TaskView
-from gateway.wires.handshake.tasks import FIRST_FORM, HandshakeTasks, TaskWords, TtlWords, notify
+from gateway.wires.handshake.tasks import FIRST_FORM, HandshakeTasks, TaskWords, notify, ttl_words
 from gateway.wires.methods import Handler, Incoming
 from gateway.wires.replies import Reply
 
@@ -44,7 +44,7 @@ class DraftTasks(HandshakeTasks):
 
     def words_of(self, view: TaskView) -> TaskWords:
         """Return the format of a task: the one it was created in, if this wire has it."""
-        return first_form if _is_first_form(view) else _TTL_WORDS
+        return _FIRST_WORDS if _is_first_form(view) else _TTL_WORDS
 
     def described(self, view: TaskView) -> dict[str, Any]:
         """Return a task as the answer to a request about it. The first form also links the answer to the task."""
@@ -161,4 +161,5 @@ def _has_outcome(view: TaskView) -> bool:
     return ttl_form.has_ended(view) or view.phase is Phase.WAITING
 
 
-_TTL_WORDS = TtlWords(with_progress=True)
+_TTL_WORDS = ttl_words(with_progress=True)
+_FIRST_WORDS = TaskWords(first_form.task, first_form.status_notification, first_form.related, first_form.final_result)

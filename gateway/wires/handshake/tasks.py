@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
-
-from typing_extensions import override
+from functools import partial
+from typing import Any, Final
 
 from gateway.calls.authority import Authority
 from gateway.calls.task_access import TaskAccess, scopes_of
@@ -39,47 +38,31 @@ PAGE_SIZE: Final = 100
 """The number of tasks on one page of `tasks/list`."""
 
 
-class TaskWords(Protocol):
-    """The format of tasks of one form."""
+@dataclass(frozen=True, slots=True)
+class TaskWords:
+    """The format of tasks of one form.
 
-    def task(self, view: TaskView) -> dict[str, Any]:
-        """Return the task's entry in lists."""
-        ...
+    Attributes:
+        task: returns the task's entry in lists.
+        status_notification: returns a `notifications/tasks/status`.
+        related: returns a result with only the `_meta` that links it to a task.
+        final_result: returns the result of a task that has ended, or raises its `RpcError`, or one if it has none.
+    """
 
-    def status_notification(self, view: TaskView) -> bytes:
-        """Return a `notifications/tasks/status`."""
-        ...
-
-    def related(self, task_id: str) -> dict[str, Any]:
-        """Return a result with only the `_meta` that links it to a task."""
-        ...
-
-    def final_result(self, view: TaskView) -> dict[str, Any]:
-        """Return the result of a task that has ended, or raise its `RpcError`, or one if it is not available."""
-        ...
+    task: Callable[[TaskView], dict[str, Any]]
+    status_notification: Callable[[TaskView], bytes]
+    related: Callable[[str], dict[str, Any]]
+    final_result: Callable[[TaskView], dict[str, Any]]
 
 
-class TtlWords(TaskWords):
-    """Tasks in the format of 2025-11-25. If `with_progress`, progress is reported in separate fields."""
-
-    def __init__(self, *, with_progress: bool) -> None:
-        self._with_progress = with_progress
-
-    @override
-    def task(self, view: TaskView) -> dict[str, Any]:
-        return ttl_form.task(view, self._with_progress)
-
-    @override
-    def status_notification(self, view: TaskView) -> bytes:
-        return ttl_form.status_notification(view, self._with_progress)
-
-    @override
-    def related(self, task_id: str) -> dict[str, Any]:
-        return ttl_form.related(task_id)
-
-    @override
-    def final_result(self, view: TaskView) -> dict[str, Any]:
-        return ttl_form.final_result(view)
+def ttl_words(*, with_progress: bool) -> TaskWords:
+    """Return the format of 2025-11-25. If `with_progress`, progress is reported in separate fields."""
+    return TaskWords(
+        partial(ttl_form.task, with_progress=with_progress),
+        partial(ttl_form.status_notification, with_progress=with_progress),
+        ttl_form.related,
+        ttl_form.final_result,
+    )
 
 
 @dataclass(slots=True)
@@ -231,4 +214,4 @@ def ask(client: Client, requests: Iterable[bytes]) -> None:
             client.ask(request)
 
 
-_TTL_WORDS = TtlWords(with_progress=False)
+_TTL_WORDS = ttl_words(with_progress=False)

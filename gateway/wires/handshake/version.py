@@ -17,8 +17,6 @@ from gateway.wires.handlers import checked_handlers
 from gateway.wires.methods import Handler, Incoming, Methods, RunLeg
 from gateway.wires.replies import Answered, Reply
 
-"""The error code for an unknown resource on these wires (2025-11-25 "Resources", Error Handling)."""
-
 
 class Calls(Protocol):
     """Runs the functions of authors, and asks clients."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.auth.token_answers import MAX_TOKEN_CHARACTERS
 from gateway.auth.token_exchange import TokenExchange
 from gateway.protocol.caller import TokenWanted
 from gateway.sealing.principal import Principal
@@ -17,7 +18,6 @@ from gateway.upstreams.config.definition import Credentials as Wanted
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import (
     LEEWAY_SECONDS,
-    MAX_TOKEN_CHARACTERS,
     MIN_RENEWAL_SECONDS,
     ClientCredentials,
     CredentialHeaders,

@@ -50,15 +50,13 @@ async def test_a_request_that_waits_too_long_is_refused_and_sends_nothing() -> N
 async def test_more_waiting_requests_than_can_get_a_place_are_refused_at_once() -> None:
     bulkhead, _ = make(1)
     release = asyncio.Event()
-    async with bulkhead.place(), asyncio.TaskGroup() as tasks:
+    release.set()
+    async with asyncio.TaskGroup() as tasks, bulkhead.place():
         for _ in range(WAITING_FOR_EACH_PLACE):
             tasks.create_task(hold(bulkhead, asyncio.Event(), release))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
             await bulkhead.place().__aenter__()
-        release.set()
-        bulkhead._leave()  # the place of this test, so that those that wait can end
-        bulkhead.in_flight += 1
 
 
 async def test_places_are_given_in_the_order_of_requests() -> None:
