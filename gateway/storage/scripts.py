@@ -262,6 +262,15 @@ async def briefs(client: RedisClient, tasks: Sequence[str]) -> tuple[int, list[l
     return now_ms, read
 
 
+async def facts(client: RedisClient, queue: str, tasks: Sequence[str]) -> tuple[int, list[list[Any]]]:
+    """Read what is not sealed of one partition's tasks; return the time of reading, and the values of each task.
+
+    These are the worker that holds it, how long that has been silent, and the values of `PLAIN_FIELDS`.
+    """
+    now_ms, *read = await client.run(shared_scripts.FACTS, [queue, *tasks], ())
+    return now_ms, read
+
+
 async def totals(client: RedisClient, indexes: Sequence[str]) -> tuple[int, list[int]]:
     """Count the living tasks in each index; return the time of counting, and the counts."""
     now_ms, *counts = await client.run(shared_scripts.TOTALS, indexes, ())

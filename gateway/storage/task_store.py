@@ -18,13 +18,14 @@ from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import scripts
+from gateway.storage.all_tasks import AllTasks, read_totals
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber, topic_of
 from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records
-from gateway.storage.redis_keys import PHASES, RedisKeys, TaskPlace, split_member
+from gateway.storage.redis_keys import RedisKeys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.storage.task_scripts import BRIEF_FIELDS
 from gateway.storage.unreadable import Unreadable
@@ -84,6 +85,10 @@ class RedisTaskStore(TaskStore):
     def replica_channel(self) -> ReplicaChannel:
         """Return a channel to all replicas over the same connections. Closing the store closes it."""
         return ReplicaChannel(self._client, self._notices, self._keys)
+
+    def all_tasks(self) -> AllTasks:
+        """Return what operators can do with the tasks of all owners, over the same connections."""
+        return AllTasks(self._client, self._keys)
 
     @override
     async def check(self) -> None:
@@ -369,18 +374,6 @@ async def read_segments(
                 return blocks
         if len(entries) < SEGMENTS_AT_ONCE:
             return blocks
-
-
-async def read_totals(client: RedisClient, keys: RedisKeys) -> dict[Phase, int]:
-    """Count the tasks of all owners by phase: one script for each partition."""
-    began = time.monotonic()
-    counted = await asyncio.gather(
-        *(scripts.totals(client, keys.phase_indexes(partition)) for partition in range(keys.partitions))
-    )
-    for now_ms, _ in counted:
-        client.compare_clocks(now_ms, began)
-    by_phase = zip(*(counts for _, counts in counted), strict=True)
-    return {phase: sum(counts) for phase, counts in zip(PHASES, by_phase, strict=True)}
 
 
 def _text(task_id: bytes) -> str:
