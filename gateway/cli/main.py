@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from gateway.cli.failures import CommandFailed
 from gateway.cli.own_code import find_own_workers, import_from_working_directory
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.settings.model import Settings
     from gateway.upstreams.config.definition import UpstreamFile
 
+EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 WORKERS: Final = "gateway_workers.__main__"
 """Started by name: the gateway never imports its workers."""
@@ -82,6 +84,9 @@ def _run(given: list[str]) -> int:
         for problem in error.problems:
             print(f"gateway: {problem}", file=sys.stderr)
         return EXIT_CONFIGURATION
+    except CommandFailed as failure:
+        print(f"gateway: {failure}", file=sys.stderr)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return code
@@ -114,6 +119,8 @@ def _parser(command: Sequence[str], worker: argparse.ArgumentParser | None = Non
     _add_tools(commands)
     _add_upstreams(commands)
     _add_check(commands)
+    _add_status(commands)
+    _add_tasks(commands)
     _add_completion(commands)
     _add_size(commands, with_options=list(command) == ["size"])
     if worker is not None:
@@ -367,6 +374,78 @@ def _add_check(commands: _Commands) -> None:
     parser.set_defaults(run=_check)
 
 
+def _add_status(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "status",
+        help="show what a running fleet does",
+        description=(
+            "Show the replicas and workers whose metrics are at the URLs: versions, running legs and tasks, waiting "
+            "calls. Show how many tasks the store of GATEWAY_REDIS_URL has in each phase, and the oldest unfinished "
+            "one."
+        ),
+        epilog="Exit codes: 0 everything answers, 1 something does not, 2 the configuration is wrong. "
+        "See docs/run/operating.md.",
+    )
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        default=[],
+        metavar="URL",
+        help="the metrics of a process, such as http://10.0.0.11:9464; a name with several addresses stands for a "
+        "process at each (default: those of this machine, from GATEWAY_METRICS_HOST and GATEWAY_METRICS_PORT)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_status)
+
+
+def _add_tasks(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "tasks",
+        help="list and cancel the tasks of all callers",
+        description=(
+            "List and cancel the tasks of all callers. Arguments, questions, answers and results are not shown, nor "
+            "is the caller: OWNER is a name that only the store knows."
+        ),
+        epilog="Set GATEWAY_REDIS_URL, GATEWAY_SEAL_KEYS and GATEWAY_AUDIENCE as for the workers. " + _FURTHER_READING,
+    )
+    actions = _add_commands(parser)
+    shown = actions.add_parser("list", help="list tasks, oldest first", description="List tasks, oldest first.")
+    shown.add_argument(
+        "--phase",
+        action="append",
+        default=[],
+        choices=("queued", "running", "waiting", "done", "cancelled"),
+        help="tasks in this phase; repeat it for several (default: all that have not ended)",
+    )
+    shown.add_argument("--tool", metavar="NAME", help="tasks of this tool")
+    shown.add_argument(
+        "--limit",
+        type=_number("a number", 1, 1_000_000),
+        default=100,
+        metavar="N",
+        help="how many tasks to list (default: %(default)s)",
+    )
+    shown.add_argument("--json", action="store_true", help="print JSON")
+    _add_owner_option(shown)
+    shown.set_defaults(run=_tasks_list)
+    cancel = actions.add_parser(
+        "cancel",
+        help="cancel tasks for good",
+        description=(
+            "Cancel tasks for good, as their owners can. A worker that runs one stops, and clients see `cancelled`. "
+            "The audit log gets a line for each."
+        ),
+        epilog="Exit codes: 0 all of them are cancelled, 1 one is unknown or has ended, 2 the configuration is wrong.",
+    )
+    cancel.add_argument("ids", metavar="ID", nargs="+", help="a task, as `gateway tasks list` shows it")
+    _add_owner_option(cancel)
+    cancel.set_defaults(run=_tasks_cancel)
+
+
+def _add_owner_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--owner", default="", metavar="NAME", help="tasks of owners whose names begin like this")
+
+
 def _add_completion(commands: _Commands) -> None:
     parser = commands.add_parser(
         "completion",
@@ -584,6 +663,54 @@ def _check(arguments: argparse.Namespace) -> int:
     report = examine(_modules(arguments), upstreams=arguments.upstreams)
     print(report.as_json() if arguments.json else report.as_text())
     return report.exit_code
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from gateway.cli import status
+
+    settings = _settings_of_store(needs_store=False)
+    text, well = asyncio.run(
+        status.show(settings, arguments.metrics or status.own_metrics(settings), as_json=arguments.json)
+    )
+    print(text)
+    return 0 if well else EXIT_FAILED
+
+
+def _tasks_list(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from gateway.cli import tasks
+
+    wanted = tasks.Wanted(arguments.phase, arguments.tool, arguments.owner)
+    print(asyncio.run(tasks.show(_settings_of_store(), wanted, arguments.limit, as_json=arguments.json)))
+    return 0
+
+
+def _tasks_cancel(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from gateway.cli import tasks
+
+    asyncio.run(tasks.cancel(_settings_of_store(), arguments.ids, arguments.owner, print))
+    return 0
+
+
+def _settings_of_store(*, needs_store: bool = True) -> Settings:
+    """Return the settings of a command that reads the task store, if there has to be one, or there is one."""
+    from gateway.observability.logs import configure_logging
+    from gateway.settings.model import Settings
+    from gateway.settings.problems import Problems
+
+    problems = Problems()
+    settings = Settings.load(problems=problems)
+    if needs_store or settings.redis_url is not None:
+        with problems.noted():
+            settings.check_storing()
+    problems.raise_any()
+    configure_logging("error", "text", settings.replica_id)  # an outage is part of the report
+    return settings
 
 
 def _upstreams(arguments: argparse.Namespace) -> int:

@@ -28,7 +28,12 @@ MAX_TARGET_CHARS = 256
 """Methods, names and URIs come from the caller, so longer ones are cut."""
 
 LEVEL: Final = "info"
-MESSAGES: Final = {"leg": "leg finished", "refused": "request refused", "task": "task changed"}
+MESSAGES: Final = {
+    "leg": "leg finished",
+    "refused": "request refused",
+    "task": "task changed",
+    "operator": "operator changes a task",
+}
 """The message of a line, by the value of its field `audit`."""
 
 _LEVEL: Final = LEVEL.ljust(LEVEL_WIDTH)
@@ -112,6 +117,15 @@ class AuditLog:
         """Record what a caller did with a task, and the phase of the task after that."""
         fields = {"method": method, "target": tool[:MAX_TARGET_CHARS], "task": task, "phase": phase}
         self._write(self._format.line(self._timestamp(), "task", fields, principal))
+
+    def operator(self, user: str, method: str, tool: str, *, task: str, owner: str, phase: str) -> None:
+        """Record what a user of this machine is about to do with a task, in the phase that it has.
+
+        `owner` is its owner as the store names it.
+        """
+        fields = {"method": method, "target": tool[:MAX_TARGET_CHARS], "task": task, "phase": phase}
+        fields |= {"operator": user, "owner": owner}
+        self._write(self._format.line(self._timestamp(), "operator", fields, None))
 
     def refused(
         self,

@@ -760,14 +760,24 @@ class Settings(BaseSettings):
         Raises:
             ConfigurationError: settings are missing or contradict each other; the error lists all problems.
         """
-        missing = []
+        self._check([*self._common_problems(), *self._store_problems("a worker needs a task store")])
+
+    def check_storing(self) -> None:
+        """Check that the stored tasks can be reached: by their store, the seal keys and the audience.
+
+        Raises:
+            ConfigurationError: one of them is missing.
+        """
+        common = (problem for problem in self._common_problems() if not problem[0].startswith("tools"))
+        self._check([*common, *self._store_problems("that is where tasks are stored")])
+
+    def _store_problems(self, why: str) -> Iterator[tuple[str, str]]:
         if self.redis_url is None:
-            text = (
-                "GATEWAY_REDIS_URL: not set, but a worker needs a task store; set it to the same URL as on the "
-                "replicas, such as redis://127.0.0.1:6379/0"
+            yield (
+                "redis_url",
+                f"GATEWAY_REDIS_URL: not set, but {why}; set it to the same URL as on the replicas, such as "
+                "redis://127.0.0.1:6379/0",
             )
-            missing.append(("redis_url", text))
-        self._check([*self._common_problems(), *missing])
 
     def check_tools(self) -> None:
         """Raise `ConfigurationError` if the settings name neither tool modules nor upstreams."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from gateway.sealing.formats import FIRST
 from gateway.storage.redis_keys import OWNER_CHARS
-from gateway.storage.task_scripts import BRIEF_FIELDS, CLOCK, DEADLINE, GROUP, IS_LARGE, SEALED_FIELDS, Script, quoted
+from gateway.storage.task_scripts import (
+    BRIEF_FIELDS,
+    CLOCK,
+    DEADLINE,
+    GROUP,
+    IS_LARGE,
+    PLAIN_FIELDS,
+    SEALED_FIELDS,
+    Script,
+    quoted,
+)
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repetition of a single-use request gets the first answer."""
@@ -254,5 +264,30 @@ for i, index in ipairs(KEYS) do
   counts[i + 1] = redis.call('ZCOUNT', index, '(' .. now, '+inf')
 end
 return counts
+"""
+)
+
+FACTS = Script(
+    CLOCK
+    + """
+-- Return the time, then the plain fields of each task; before them, the worker that holds a running one, and how long
+-- (ms) it has been silent. KEYS the queue, then the tasks.
+local all = {now}
+for i = 2, #KEYS do
+  local fields = redis.call('HMGET', KEYS[i], """
+    + quoted(PLAIN_FIELDS)
+    + """)
+  local entry, worker, silent = fields["""
+    + str(PLAIN_FIELDS.index("entry") + 1)
+    + """], '', 0
+  if fields[1] == 'running' and entry and string.match(entry, '^%d+%-%d+$') then
+    local pending = redis.pcall('XPENDING', KEYS[1], '"""
+    + GROUP
+    + """', entry, entry, 1)
+    if pending[1] then worker, silent = pending[1][2], pending[1][3] end
+  end
+  all[i] = {worker, silent, unpack(fields)}
+end
+return all
 """
 )

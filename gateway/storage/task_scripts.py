@@ -55,6 +55,9 @@ BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in {"asked", "questio
 SEALED_FIELDS = ("capabilities", "message", "questions", "asked", "result", "error", "why")
 """The fields that may be large. A summary has some of them."""
 
+PLAIN_FIELDS = tuple(name for name in VIEW_FIELDS if name not in SEALED_FIELDS)
+"""The fields that an operator may read. Each is short and not sealed."""
+
 QUICK_BYTES = 8192
 """Up to this size, what is read of a task comes with what is read of others. More is read in turns."""
 

@@ -15,16 +15,17 @@ from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTas
 from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
+from gateway.storage.all_tasks import AllTasks, read_totals
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber, topic_of
 from gateway.storage.record_reader import RecordReader
 from gateway.storage.records import Records
-from gateway.storage.redis_keys import PHASES, RedisKeys, TaskPlace, split_member
+from gateway.storage.redis_keys import RedisKeys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.storage.scripts import Value, pairs, run_on_task
-from gateway.storage.shared_scripts import BEGIN, BRIEFS, END_USE, KEEP_ANSWER, PAGE, SPEND, SPENT_ANSWER_MS, TOTALS
+from gateway.storage.shared_scripts import BEGIN, BRIEFS, END_USE, KEEP_ANSWER, PAGE, SPEND, SPENT_ANSWER_MS
 from gateway.storage.task_scripts import (
     ANSWER,
     BRIEF_FIELDS,
@@ -101,6 +102,10 @@ class RedisTaskStore:
     def replica_channel(self) -> ReplicaChannel:
         """Return a channel to all replicas over the same connections. Closing the store closes it."""
         return ReplicaChannel(self._client, self._notices, self._keys)
+
+    def all_tasks(self) -> AllTasks:
+        """Return what operators can do with the tasks of all owners, over the same connections."""
+        return AllTasks(self._client, self._keys)
 
     async def check(self) -> None:
         """Check that the store is reliable, and prepare it. May be called again.
@@ -452,18 +457,6 @@ async def read_segments(
                 return blocks
         if len(entries) < SEGMENTS_AT_ONCE:
             return blocks
-
-
-async def read_totals(client: RedisClient, keys: RedisKeys) -> dict[Phase, int]:
-    """Count the tasks of all owners by phase: one script for each partition."""
-    began = time.monotonic()
-    counted = await asyncio.gather(
-        *(client.run(TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
-    )
-    for now_ms, *_ in counted:
-        client.compare_clocks(now_ms, began)
-    by_phase = zip(*(counts for _, *counts in counted), strict=True)
-    return {phase: sum(counts) for phase, counts in zip(PHASES, by_phase, strict=True)}
 
 
 def _text(task_id: bytes) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.errors import LeaseLost, NoRoomLeft, RejectReason, TaskStoreDown, WorkersLost
 from gateway.settings.model import MAX_STORED_BYTES
+from gateway.storage.all_tasks import read_totals
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.lost_tasks import LOOKS_PER_LEASE, LostTasks
@@ -39,7 +40,6 @@ from gateway.storage.task_store import (
     DEFAULT_MAX_TTL_MS,
     DEFAULT_PARTITIONS,
     read_segments,
-    read_totals,
 )
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks.model import Phase

@@ -54,6 +54,10 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/run/logs.md", "json"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
     (
         "docs/run/operating.md",
+        "console",
+    ): "tests/workers/test_operators.py::test_the_commands_print_columns_and_lines_as_the_page_shows",
+    (
+        "docs/run/operating.md",
         "text",
     ): "tests/docs/test_operating.py::test_the_example_of_a_check_has_the_form_of_its_report",
     ("docs/start/clients.md", "json"): (

@@ -88,6 +88,7 @@ def audit_fields() -> dict[str, set[str]]:
     audit.leg(caller, "tools/call", "x", flow="f", leg=1, outcome="completed", seconds=0.0, task="t", upstream="u")
     audit.refused(InvalidRequestState(RejectReason.EXPIRED), caller, method="tools/call", target="x", client="c")
     audit.task(caller, "tasks/update", "x", task="t", phase="queued")
+    audit.operator("root", "tasks/cancel", "x", task="t", owner="0" * 64, phase="queued")
     return {line["audit"]: set(line) for line in map(json.loads, lines)}
 
 

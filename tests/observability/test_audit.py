@@ -83,6 +83,7 @@ def test_audit_lines_have_the_form_of_log_lines(as_json: bool) -> None:
     audit.leg(BOB, "tools/call", "echo", flow="f" * 32, leg=2, outcome="completed", seconds=0.01)
     audit.refused(InvalidParams("no"), BOB)
     audit.task(BOB, "tasks/cancel", "echo", task="t", phase="cancelled")
+    audit.operator("root", "tasks/cancel", "echo", task="t", owner="0" * 64, phase="waiting")
     formatter = JsonFormatter("r1") if as_json else TextFormatter()
     for line, (kind, message) in zip(lines, MESSAGES.items(), strict=True):
         record = logging.makeLogRecord({"msg": message, "levelname": "INFO", "name": "x", "created": 1_700_000_000.25})
