@@ -101,6 +101,7 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SER
 
 agents: $(STAMP) $(AGENTS_STAMP) ## Drive Claude Code, Codex and other agents, and record what they send (AGENT="-k codex")
 	@$(need_tmux)
+	@$(need_redis)
 	@$(RUN) pytest -n 0 $(AGENTS) $(AGENT)
 
 proxies: $(STAMP) ## Test HAProxy, nginx and Caddy with their files in deploy/ (PROXIES="-k nginx")

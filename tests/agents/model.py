@@ -48,6 +48,7 @@ class Model:
     Attributes:
         offered: the names of the tools in the first request that had the wanted one.
         results: the results of all calls of the longest conversation.
+        read: all requests, as text.
     """
 
     def __init__(self, tool: str, plan: Sequence[Mapping[str, Any]]) -> None:
@@ -55,6 +56,7 @@ class Model:
         self._plan = plan
         self.offered: list[str] = []
         self.results: list[str] = []
+        self.read: list[str] = []
 
     def reply(self, tools: Sequence[tuple[str, str | None]], results: list[str]) -> Call | str:
         """Return the next call, or the text that ends the turn.
@@ -212,7 +214,9 @@ class Handler(BaseHTTPRequestHandler):
     lock: ClassVar[threading.Lock]
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+        text = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+        self.model.read.append(text)
+        body = json.loads(text or "{}")
         path = self.path.partition("?")[0]
         for dialect in DIALECTS:
             if path.endswith(dialect.path):

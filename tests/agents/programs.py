@@ -165,13 +165,8 @@ models:
     return {"CONTINUE_TELEMETRY_ENABLED": "0"}
 
 
-def platform_of(*packages: str) -> str:
-    """Return the package for this machine's processor, which is the only one that is installed."""
-    return next((package for package in packages if (PACKAGES / package).exists()), packages[0])
-
-
-CLAUDE: Final = platform_of("@anthropic-ai/claude-code-linux-x64", "@anthropic-ai/claude-code-linux-arm64")
-OPENCODE: Final = platform_of("opencode-linux-x64-baseline", "opencode-linux-arm64")
+CLAUDE: Final = "@anthropic-ai/claude-code-linux-x64"
+OPENCODE: Final = "opencode-linux-x64-baseline"
 CHOSEN: Final = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
 SELECTED: Final = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 _APPROVED: Final = ("-c", 'mcp_servers.gateway.default_tools_approval_mode="approve"')

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from gateway.auth.tokens import mint
-from loadtest.cluster import wait_until
+from loadtest.cluster import Cluster, wait_until
 from tests.agents.exchanges import recording_of
 from tests.agents.model import IDLE, SAID, Model, ModelServer
 from tests.agents.programs import AGENTS, INSTALLED, PROMPT, STATELESS, Agent, Place, Step
+from tests.agents.task_tools import RESEARCHED, TASK_TOOL
 from tests.agents.tee import Tee
 from tests.agents.terminal import Terminal
 from tests.agents.tools import (
@@ -67,13 +68,13 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @contextlib.contextmanager
-def started(name: str, fleet: Fleet, home: Path, token: str, model: Model | None = None) -> Iterator[Run]:
+def started(name: str, fleet: Cluster, home: Path, token: str, model: Model | None = None) -> Iterator[Run]:
     """Prepare an agent, which sees no variable of this process."""
     agent = AGENTS[name]
     model = model or Model(TOOL, [PLAIN, ASKING])
     with ModelServer(model) as server, Tee([replica.address for replica in fleet.replicas]) as tee:
         place = Place(home, tee.origin, server.url)
-        place.project.mkdir()
+        place.project.mkdir(parents=True)
         environ = {
             "HOME": str(home),
             "PATH": os.pathsep.join([str(INSTALLED / "bin"), os.defpath]),
@@ -193,6 +194,24 @@ def test_an_agent_in_a_terminal_shows_both_forms_and_reads_the_result(name: str,
     alternated = len({leg["replica"] for leg in legs[1:]}) > 1
     assert alternated if run.agent.protocol == STATELESS else answers_forwarded(fleet) > before
     record(name, run)
+
+
+def test_claude_code_runs_a_task_in_the_background_and_shows_its_form(tmp_path: Path) -> None:
+    model = Model(TASK_TOOL, [ASKING])
+    with (
+        Cluster(
+            tmp_path / "cluster",
+            workers=1,
+            redis=True,
+            balancer=False,
+            environ={**SETTINGS, "GATEWAY_TOOLS": "tests.agents.task_tools", "GATEWAY_CONNECTION_CLOSE": "on"},
+        ) as cluster,
+        started("claude-code", cluster, tmp_path / "home", mint(SECRET, "task", AUDIENCE), model) as run,
+        terminal_of(run) as terminal,
+    ):
+        ask(terminal)
+        fill_in(terminal, QUESTIONS[0], run.agent.answers[0])
+        wait_until(lambda: any(RESEARCHED in text for text in model.read), "the model to read it", TURN_SECONDS)
 
 
 def test_codex_cannot_show_a_field_for_a_number(fleet: Fleet, tmp_path: Path) -> None:
