@@ -41,12 +41,15 @@ class Deployment:
         self._max_ttl_ms = max_ttl_ms
         self._good_until = self._look_at = float("-inf")
         self._reported = ""
+        self._checked_url = client.url
 
     async def ensure(self) -> None:
         """Repeat the checks if they have never succeeded or are long past.
 
         If the server cannot be reached or used, this raises `TaskStoreAway`, and the log says why.
         """
+        if self._client.url is not self._checked_url:  # which may be of another server
+            self._good_until = self._look_at = float("-inf")
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
             return
@@ -68,12 +71,14 @@ class Deployment:
             ConfigurationError: the server, its format, the number of partitions or the key ring cannot be used.
             TaskStoreDown: the server cannot be reached.
         """
+        url = self._client.url
         for info in await self._client.info():
             _check_server(info)
         await self._agree()
         for partition in range(self._keys.partitions):
             await self.make_group(partition)
         now = asyncio.get_running_loop().time()
+        self._checked_url = url
         self._good_until, self._look_at = now + self._max_ttl_ms / 1000, now + LOOK_SECONDS
 
     async def inspect(self) -> str:

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from gateway import Context, tool
 from gateway.auth import make_verifier
-from gateway.auth.providers import UrlKeys
 from gateway.auth.inspection import inspect_exchange, inspect_provider
+from gateway.auth.providers import UrlKeys
 from gateway.auth.tokens import mint
 from gateway.authoring.server import identity_of
 from gateway.calls.task_creation import TaskLimits
@@ -355,8 +355,8 @@ async def test_the_task_store_is_used_as_it_is_set() -> None:
     settings, telemetry = Settings.load(environ), Telemetry()
     keys = services.make_key_holder(settings)
     store, queue = (
-        services.make_task_store(settings, keys, telemetry),
-        services.make_work_queue(settings, keys, telemetry),
+        services.make_task_store(settings, services.redis_url_of(settings), keys, telemetry),
+        services.make_work_queue(settings, services.redis_url_of(settings), keys, telemetry),
     )
     assert store is not None
     for used in (store, queue):
