@@ -259,7 +259,13 @@ async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Find
     keys = KeyHolder(ring, audience, clock=time.time, random_bytes=os.urandom)
     store = ensured(make_task_store(settings, redis_url_of(settings), keys, ProcessTelemetry()), "there is a URL")
     try:
-        finding.notes.append(await store.inspect())
+        inspected = await store.inspect()
+        finding.notes.append(inspected.kind)
+        if not inspected.keeps_tasks:
+            finding.warnings.append(
+                "GATEWAY_REDIS_URL: the server keeps no append-only file, so a restart of it loses tasks; set its "
+                "appendonly to yes"
+            )
     except ConfigurationError as error:
         finding.wrong += error.problems
     except TaskStoreDown:

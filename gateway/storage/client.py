@@ -157,6 +157,7 @@ class RedisClient:
         self._sending = 0
         self._clocks = ServerClocks()
         self._asking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._starting = False
 
     @contextmanager
@@ -303,6 +304,14 @@ class RedisClient:
                 self.compare_clocks(info["server_time_usec"] / 1000, began)
         return infos
 
+    def watch(self) -> None:
+        """Report in the background whether a server may lose tasks. Tasks continue, because refusing them saves none."""
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        with suppress(TaskStoreDown):
+            self.telemetry.redis_watch.see(await self.info())
+
     @asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:
         """Open one connection for subscriptions; any node of a cluster receives every published message.
@@ -319,8 +328,8 @@ class RedisClient:
     async def aclose(self) -> None:
         """Close all connections."""
         if self._redis is not None:
-            if self._asking is not None:
-                self._asking.cancel()
+            for background in filter(None, (self._asking, self._watching)):
+                background.cancel()
             await asyncio.gather(*self._batches, return_exceptions=True)
             await _close(self._redis)
             self._redis = None
