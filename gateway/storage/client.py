@@ -305,7 +305,7 @@ class RedisClient:
         return infos
 
     def watch(self) -> None:
-        """Report in the background whether a server may lose tasks. Tasks continue, because refusing them saves none."""
+        """Report in the background whether a server may lose tasks. Tasks continue: refusing them saves none."""
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
