@@ -29,8 +29,6 @@ from gateway.settings.hosts import place_of
 
 log = logging.getLogger(__name__)
 
-REFRESH_SECONDS: Final = 300.0
-"""Between two reads from a provider that answers."""
 RETRY_SECONDS: Final = 5.0
 """Between two reads from a provider that does not answer."""
 MIN_ASKED_SECONDS: Final = 10.0
@@ -134,7 +132,7 @@ class UrlKeys(CurrentKeys):
         algorithms: Iterable[str],
         telemetry: Telemetry,
         *,
-        refresh_seconds: float = REFRESH_SECONDS,
+        refresh_seconds: float,
         retry_seconds: float = RETRY_SECONDS,
         min_asked_seconds: float = MIN_ASKED_SECONDS,
         fetch_seconds: float = FETCH_SECONDS,

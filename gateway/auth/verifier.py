@@ -319,7 +319,9 @@ def _keys(settings: Settings, telemetry: Telemetry) -> Keys:
     if settings.jwks_file is not None:
         return FileKeys(Path(settings.jwks_file), settings.token_algorithms, telemetry)
     if settings.jwks_url is not None:
-        return UrlKeys(settings.jwks_url, settings.token_algorithms, telemetry)
+        return UrlKeys(
+            settings.jwks_url, settings.token_algorithms, telemetry, refresh_seconds=settings.jwks_refresh_seconds
+        )
     raise ValueError("a token verifier needs a secret or a key set")
 
 

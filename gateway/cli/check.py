@@ -26,7 +26,7 @@ from gateway.ensured import ensured
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import find_problems, find_tool_problems
-from gateway.process.services import make_task_store
+from gateway.process.services import make_task_store, redis_url_of
 from gateway.registry.inventory import inventory
 from gateway.registry.registry import load_registry
 from gateway.sealing.keyring import KeyRing, generate_entry
@@ -257,9 +257,15 @@ async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Find
         # Without the real key and audience, what all processes agree on cannot be compared. The server itself can.
         ring, audience = KeyRing.parse(generate_entry(secrets.token_bytes)), secrets.token_hex(16)
     keys = KeyHolder(ring, audience, clock=time.time, random_bytes=os.urandom)
-    store = ensured(make_task_store(settings, keys, ProcessTelemetry()), "there is a URL")
+    store = ensured(make_task_store(settings, redis_url_of(settings), keys, ProcessTelemetry()), "there is a URL")
     try:
-        finding.notes.append(await store.inspect())
+        inspected = await store.inspect()
+        finding.notes.append(inspected.kind)
+        if not inspected.keeps_tasks:
+            finding.warnings.append(
+                "GATEWAY_REDIS_URL: the server keeps no append-only file, so a restart of it loses tasks; set its "
+                "appendonly to yes"
+            )
     except ConfigurationError as error:
         finding.wrong += error.problems
     except TaskStoreDown:

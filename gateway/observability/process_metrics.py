@@ -12,6 +12,7 @@ from gateway.errors import RejectReason
 from gateway.observability.clock_watch import ClockWatch
 from gateway.observability.counters import Count, Counts, ReadCount
 from gateway.observability.logs import log_lines_lost
+from gateway.observability.redis_watch import RedisWatch
 
 OTHER: Final = "other"
 """The value of a label for everything outside its fixed set."""
@@ -76,6 +77,9 @@ class ProcessTelemetry:
         )
         self.redis_failed = self.count_each(
             "gateway_redis_errors", "Redis commands that failed, by kind.", RedisErrorKind, label="kind"
+        )
+        self.redis_watch = RedisWatch(
+            self.gauge("gateway_redis_at_risk", "Whether Redis may lose tasks, by the way in which it may.", "risk")
         )
         lost = "gateway_audit_lines_lost", "Audit log lines that were not written."
         ReadCount(*lost, self._audit_lines_lost, self.registry)

@@ -29,7 +29,7 @@ from gateway.process.exit import Ending
 from gateway.process.preflight import load_tools
 from gateway.process.reload import Reloader
 from gateway.process.replica import Services, build
-from gateway.process.services import check, watch_key_file
+from gateway.process.services import check, watch_key_file, watch_redis_url
 from gateway.process.signals import Hangups
 from gateway.process.supervisor import notify_ready
 from gateway.process.watchdog import watchdog
@@ -274,6 +274,8 @@ class GatewayApp:
                 "application, or use gateway.mount, which does so"
             )
         stack.enter_context(watchdog())
+        for url_watcher in watch_redis_url(self._services.settings, self._services.redis_url):
+            await stack.enter_async_context(url_watcher.running())
         stack.enter_context(rereading(self._services.audit_file.reopen))
         if self._services.store is not None:
             await check(self._services.store)

@@ -30,10 +30,12 @@ from gateway.process.services import (
     make_task_store,
     make_tracing,
     make_upstreams,
+    redis_url_of,
 )
 from gateway.protocol.challenges import Challenges
 from gateway.registry.registry import Registry
 from gateway.runtime.compilation import is_compiled
+from gateway.runtime.replaceable import Replaceable
 from gateway.runtime.version import __version__
 from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
@@ -59,8 +61,8 @@ log = logging.getLogger(__name__)
 class Services:
     """The services of a replica, built once per process.
 
-    While it serves, only the keys in `keys` and the parts of `upstreams` change. `registry` is what is served at the
-    start.
+    While it serves, only the keys in `keys`, the `redis_url` and the parts of `upstreams` change. `registry` is what is
+    served at the start.
     """
 
     settings: Settings
@@ -79,6 +81,7 @@ class Services:
     audit: AuditLog
     audit_file: OpenAuditLog
     store: RedisTaskStore | None
+    redis_url: Replaceable[str] | None
     upstreams: ServedUpstreams | None
     metadata: ResourceMetadata | None
     challenges: Challenges
@@ -118,7 +121,8 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     metadata = _metadata(settings)
     challenges = Challenges(None if metadata is None else metadata.url, settings.login_scopes)
     telemetry.audit_lines_lost = audit.lost
-    store = make_task_store(settings, keys, telemetry)
+    redis_url = redis_url_of(settings)
+    store = make_task_store(settings, redis_url, keys, telemetry)
     calls = CallRunner(
         keys=keys,
         carrier=SealedCarrier(keys, _flow_limits(settings), telemetry),
@@ -173,6 +177,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         audit=audit.log,
         audit_file=audit,
         store=store,
+        redis_url=redis_url,
         upstreams=upstreams,
         metadata=metadata,
         challenges=challenges,

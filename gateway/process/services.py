@@ -18,6 +18,7 @@ from gateway.observability.line_writer import Lines, LineWriter, close_before_ex
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import not_appendable
 from gateway.runtime.file_watcher import FileWatcher
+from gateway.runtime.replaceable import Replaceable
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
+REDIS_URL_FILE: Final = "GATEWAY_REDIS_URL_FILE"
 AUDIT_LOG: Final = "GATEWAY_AUDIT_LOG"
 _COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL = "http/protobuf"
@@ -43,14 +45,21 @@ def make_key_holder(settings: Settings) -> KeyHolder:
     return KeyHolder(ring, ensured(settings.audience, WHY_SET), clock=time.time, random_bytes=os.urandom)
 
 
-def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisTaskStore | None:
-    """Return the task store that the settings name; None if they name none. It does not connect yet."""
-    if settings.redis_url is None:
+def redis_url_of(settings: Settings) -> Replaceable[str] | None:
+    """Return the URL of the task store that the settings name, for `watch_redis_url`; None if they name none."""
+    return None if settings.redis_url is None else Replaceable(settings.redis_url.get_secret_value())
+
+
+def make_task_store(
+    settings: Settings, url: Replaceable[str] | None, keys: KeyHolder, telemetry: ProcessTelemetry
+) -> RedisTaskStore | None:
+    """Return the task store at a URL; None if there is none. It does not connect yet."""
+    if url is None:
         return None
     from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
 
     return RedisTaskStore(
-        connect(settings.redis_url.get_secret_value(), telemetry),
+        connect(url, telemetry),
         keys,
         partitions=settings.task_partitions,
         max_ttl_ms=settings.task_max_ttl_seconds * 1000,
@@ -58,12 +67,14 @@ def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelem
     )
 
 
-def make_work_queue(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisWorkQueue:
+def make_work_queue(
+    settings: Settings, url: Replaceable[str] | None, keys: KeyHolder, telemetry: ProcessTelemetry
+) -> RedisWorkQueue:
     """Return the task store's queue for a worker with the name of this process. It does not connect yet."""
     from gateway.storage import RedisWorkQueue, connect  # noqa: PLC0415 - the same
 
     return RedisWorkQueue(
-        connect(ensured(settings.redis_url, WHY_SET).get_secret_value(), telemetry),
+        connect(ensured(url, WHY_SET), telemetry),
         keys,
         settings.replica_id,
         partitions=settings.task_partitions,
@@ -156,11 +167,36 @@ def watch_key_file(settings: Settings, keys: KeyHolder) -> Iterator[FileWatcher[
 
 
 def _parse_ring(content: bytes) -> KeyRing:
+    return KeyRing.parse(_text(content, SEAL_KEYS_FILE), setting=SEAL_KEYS_FILE)
+
+
+def watch_redis_url(settings: Settings, url: Replaceable[str] | None) -> Iterator[FileWatcher[str]]:
+    """Yield a watcher that replaces the URL of the task store when its file changes, if it comes from a file."""
+    path = settings.file_of("redis_url")
+    if path is None or url is None:
+        return
+    from gateway.storage import check_url  # noqa: PLC0415 - it loads redis, which takes memory
+
+    def parse(content: bytes) -> str:
+        text = _text(content, REDIS_URL_FILE).strip()
+        check_url(text)
+        return text
+
+    def take(newer: str) -> None:
+        if newer != url.value:
+            url.value = newer
+            log.info("task store has another URL", extra={"setting": REDIS_URL_FILE})
+
+    yield FileWatcher(
+        REDIS_URL_FILE, path, parse, take, refusal="file of the Redis URL rejected; the current one is used"
+    )
+
+
+def _text(content: bytes, setting: str) -> str:
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{SEAL_KEYS_FILE} names a file that is not UTF-8 text") from None
-    return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
+        raise ConfigurationError(f"{setting} names a file that is not UTF-8 text") from None
 
 
 REFUSED_SHARE: Final = 0.4

@@ -394,6 +394,9 @@ class Settings(BaseSettings):
     jwks_file: _Path | None = None
     """A file that contains the JWKS, instead of its URL. The gateway reads it again when it changes."""
 
+    jwks_refresh_seconds: Annotated[int, *_whole(5, 86_400, "seconds")] = 300
+    """How often the JWKS is read again from its URL. Until then, a key that was withdrawn stays valid."""
+
     jwt_algorithms: Annotated[
         _Names,
         AfterValidator(_check_algorithms),

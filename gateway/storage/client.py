@@ -30,9 +30,10 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError, R
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown, ValueTooLarge
 from gateway.observability.clock_watch import ClockSource, Reading
 from gateway.observability.process_metrics import ProcessTelemetry
+from gateway.runtime.replaceable import Replaceable
 from gateway.settings.model import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
-from gateway.storage.outage_log import Outage, outages
+from gateway.storage.outage_log import outages
 from gateway.storage.redis_connections import Pool
 from gateway.storage.retries import (
     FAILURES,
@@ -52,6 +53,9 @@ log = logging.getLogger("gateway.storage")
 
 SECONDS = 2.0
 """The time limit for everything that does not block on purpose."""
+
+LONGEST_USE_SECONDS = 15.0
+"""The longest use of a connection that ends by itself: reading a queue or hints, and a few commands."""
 
 _SOONER_SECONDS = 0.1
 """A script expires this long before its caller stops waiting, as an event loop may notice its own timeout late."""
@@ -89,8 +93,8 @@ class GroupExists(Exception):
     """A stream already has the consumer group."""
 
 
-def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
-    """Make a client for the value of `GATEWAY_REDIS_URL`, without connecting yet.
+def connect(url: str | Replaceable[str], telemetry: ProcessTelemetry) -> RedisClient:
+    """Make a client for the value of `GATEWAY_REDIS_URL`, which may change later, without connecting yet.
 
     `redis://`, `rediss://` (TLS) and `unix://` are one server; `redis+cluster://` and `rediss+cluster://` name one node
     of a cluster. Options of redis-py may follow as a query, such as `?ssl_ca_certs=/etc/ca.pem`.
@@ -98,7 +102,7 @@ def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
     Raises:
         ConfigurationError: not one of these forms. The message never shows the password.
     """
-    return RedisClient(_maker(url), outages[url], telemetry)
+    return RedisClient(Replaceable(url) if isinstance(url, str) else url, telemetry)
 
 
 def check_url(url: str) -> None:
@@ -136,19 +140,24 @@ def _maker(url: str) -> Callable[[], Redis | RedisCluster]:
 class RedisClient:
     """Runs commands and scripts, on one event loop.
 
-    `make` makes redis-py's client, when it is first needed. Users also count in `telemetry` what they seal and open.
+    It connects when it is first used. After the URL has changed, the next command uses the new one, and the old
+    connections are closed later. Users also count in `telemetry` what they seal and open.
     """
 
-    def __init__(self, make: Callable[[], Redis | RedisCluster], outage: Outage, telemetry: ProcessTelemetry) -> None:
+    def __init__(self, url: Replaceable[str], telemetry: ProcessTelemetry) -> None:
         self.telemetry = telemetry
-        self._make = make
-        self._outage = outage
+        self._current_url = url
+        self._url = url.value
+        self._make = _maker(self._url)
+        self._outage = outages[self._url]
+        self._closing: set[asyncio.Task[None]] = set()
         self._redis: Redis | RedisCluster | None = None
         self._waiting: list[_WaitingCommand] = []
         self._batches: set[asyncio.Task[None]] = set()
         self._sending = 0
         self._clocks = ServerClocks()
         self._asking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._starting = False
 
     @contextmanager
@@ -295,6 +304,14 @@ class RedisClient:
                 self.compare_clocks(info["server_time_usec"] / 1000, began)
         return infos
 
+    def watch(self) -> None:
+        """Report in the background whether a server may lose tasks. Tasks continue: refusing them saves none."""
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        with suppress(TaskStoreDown):
+            self.telemetry.redis_watch.see(await self.info())
+
     @asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:
         """Open one connection for subscriptions; any node of a cluster receives every published message.
@@ -311,13 +328,19 @@ class RedisClient:
     async def aclose(self) -> None:
         """Close all connections."""
         if self._redis is not None:
-            if self._asking is not None:
-                self._asking.cancel()
+            for background in filter(None, (self._asking, self._watching)):
+                background.cancel()
             await asyncio.gather(*self._batches, return_exceptions=True)
-            await self._redis.aclose()
-            if not isinstance(self._redis, RedisCluster):
-                await self._redis.connection_pool.disconnect()
+            await _close(self._redis)
             self._redis = None
+        for closing in self._closing:
+            closing.cancel()  # which closes at once
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    @property
+    def url(self) -> str:
+        """The URL that the next command uses."""
+        return self._current_url.value
 
     @asynccontextmanager
     async def _one_server(self) -> AsyncIterator[Redis]:
@@ -355,9 +378,22 @@ class RedisClient:
         return False
 
     def _client(self) -> Redis | RedisCluster:
+        if self._url is not self._current_url.value:
+            self._change_url()
         if self._redis is None:
             self._redis = self._make()
         return self._redis
+
+    def _change_url(self) -> None:
+        self._url = self._current_url.value
+        self._make = _maker(self._url)
+        self._outage = outages.setdefault(self._url, self._outage)
+        self._clocks.forget()
+        if self._redis is not None:
+            closing = asyncio.create_task(_close_later(self._redis))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            self._redis = None
 
     async def _batched(self, redis: Redis, command: Command) -> Any:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -377,6 +413,8 @@ class RedisClient:
                 batch = [waiting for waiting in batch if not waiting.reply.done()]
                 if batch:
                     await _send_batch(redis, batch)
+                current = self._client()  # after another batch, there may be another URL
+                redis = current if isinstance(current, Redis) else redis
         finally:
             # Here, not in a done callback: until that runs, a new command would wait for a sender that has ended.
             self._sending -= 1
@@ -401,6 +439,21 @@ class RedisClient:
     def _down(self, *, nothing_done: bool) -> TaskStoreDown:
         """Return the error for a failure. In a cluster redis-py retries on its own and shows only the last error."""
         return TaskStoreAway() if nothing_done and not isinstance(self._redis, RedisCluster) else TaskStoreDown()
+
+
+async def _close(redis: Redis | RedisCluster) -> None:
+    await redis.aclose()
+    if not isinstance(redis, RedisCluster):
+        await redis.connection_pool.disconnect()
+
+
+async def _close_later(redis: Redis | RedisCluster) -> None:
+    """Close the connections when no command can use them any more, or at once if cancelled."""
+    try:
+        await asyncio.sleep(LONGEST_USE_SECONDS)
+    finally:
+        with suppress(*FAILURES):
+            await _close(redis)
 
 
 async def _send_batch(redis: Redis, batch: list[_WaitingCommand]) -> None:

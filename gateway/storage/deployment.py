@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
+from gateway.observability.redis_watch import RedisRisk, risks_of
 from gateway.sealing.formats import FIRST, TASK_STORE
 from gateway.settings.problems import Problems
 from gateway.storage.client import GroupExists, RedisClient
@@ -24,8 +26,24 @@ _AGREED_FOR = 4
 LOOK_SECONDS = 1.0
 """How long a process may keep using a secret that the store has lost along with its data."""
 
+INSPECT_SECONDS = 10.0
+"""How often a process that uses the store checks whether the server may lose tasks."""
+
 _SECRET_MS = 366 * 86_400_000
 """The secret is kept at least this long: the marks of single-use legs can live as long as the largest setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The facts about a suitable store.
+
+    Attributes:
+        kind: the kind of server, in words.
+        keeps_tasks: whether each server keeps an append-only file, so that a restart loses no task.
+    """
+
+    kind: str
+    keeps_tasks: bool
 
 
 class Deployment:
@@ -41,15 +59,22 @@ class Deployment:
         self._max_ttl_ms = max_ttl_ms
         self._good_until = self._look_at = float("-inf")
         self._reported = ""
+        self._checked_url = client.url
+        self._inspect_at = float("-inf")
 
     async def ensure(self) -> None:
         """Repeat the checks if they have never succeeded or are long past.
 
         If the server cannot be reached or used, this raises `TaskStoreAway`, and the log says why.
         """
+        if self._client.url is not self._checked_url:  # which may be of another server
+            self._good_until = self._look_at = float("-inf")
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
             return
+        if now >= self._inspect_at and now < self._good_until:
+            self._inspect_at = now + INSPECT_SECONDS
+            self._client.watch()
         try:
             await (self._look() if now < self._good_until else self.check())
         except ConfigurationError as error:
@@ -68,16 +93,20 @@ class Deployment:
             ConfigurationError: the server, its format, the number of partitions or the key ring cannot be used.
             TaskStoreDown: the server cannot be reached.
         """
-        for info in await self._client.info():
+        url = self._client.url
+        infos = await self._client.info()
+        for info in infos:
             _check_server(info)
+        self._client.telemetry.redis_watch.see(infos)
         await self._agree()
         for partition in range(self._keys.partitions):
             await self.make_group(partition)
         now = asyncio.get_running_loop().time()
+        self._checked_url = url
         self._good_until, self._look_at = now + self._max_ttl_ms / 1000, now + LOOK_SECONDS
 
-    async def inspect(self) -> str:
-        """Report what `check` would find, without changing anything; return the kind of server.
+    async def inspect(self) -> Inspected:
+        """Report what `check` would find, without changing anything.
 
         Raises:
             ConfigurationError: lists all problems with the servers, the format, the partitions and the key ring.
@@ -97,7 +126,9 @@ class Deployment:
             with problems.noted():
                 self._owners.check(secret)
         problems.raise_any()
-        return ", ".join(dict.fromkeys(_name_of(info) for info in infos))
+        risks = {risk for info in infos for risk in risks_of(info)}
+        kinds = ", ".join(dict.fromkeys(_name_of(info) for info in infos))
+        return Inspected(kinds, keeps_tasks=RedisRisk.PERSISTENCE not in risks)
 
     def _agreed_keys(self) -> tuple[str, str, str]:
         return self._keys.agreed_partitions(), self._keys.owner_secret(), self._keys.agreed_format()

@@ -174,6 +174,7 @@ class Subscriber:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _read(self, pubsub: PubSub) -> None:
+        url = self._client.url
         await self._anyone.wait()
         channels: set[str] = set()
         while missing := self._channels.keys() - channels:
@@ -181,7 +182,7 @@ class Subscriber:
             channels |= missing
         self._pubsub = pubsub
         pinged = False
-        while self._pubsub is pubsub:
+        while self._pubsub is pubsub and self._client.url is url:
             message = await pubsub.get_message(timeout=RECHECK_SECONDS)
             if message is not None:
                 pinged = False

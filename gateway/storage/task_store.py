@@ -17,7 +17,7 @@ from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage.all_tasks import AllTasks, read_totals
 from gateway.storage.client import SECONDS, RedisClient
-from gateway.storage.deployment import Deployment
+from gateway.storage.deployment import Deployment, Inspected
 from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber, topic_of
 from gateway.storage.record_reader import RecordReader
@@ -117,8 +117,8 @@ class RedisTaskStore:
         with self._client.starting():
             await self._deployment.check()
 
-    async def inspect(self) -> str:
-        """Report what `check` would find, without changing anything; return the kind of server.
+    async def inspect(self) -> Inspected:
+        """Report what `check` would find, without changing anything.
 
         Raises:
             ConfigurationError: lists everything that is wrong, including a refused login.

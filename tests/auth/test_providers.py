@@ -283,7 +283,14 @@ async def test_a_key_in_the_query_of_the_url_is_never_logged(
     provider: IdentityProvider, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    keys = UrlKeys(f"{provider.url}?key=a-secret-key", ["ES256"], Telemetry(), clock=clock, retry_seconds=0.01)
+    keys = UrlKeys(
+        f"{provider.url}?key=a-secret-key",
+        ["ES256"],
+        Telemetry(),
+        clock=clock,
+        refresh_seconds=FOREVER,
+        retry_seconds=0.01,
+    )
     arrived = asyncio.Event()
     keys.on_change(arrived.set)
     provider.send(b"", 500)

@@ -15,6 +15,7 @@ from gateway.observability import metrics as telemetry
 from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import RefusalReason
 from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind
+from gateway.observability.redis_watch import RedisRisk
 from gateway.observability.task_totals import TaskTotals
 from gateway.observability.upstream_metrics import UPSTREAM_OUTCOMES, UpstreamMetrics
 from gateway.process.replica import build
@@ -56,6 +57,7 @@ VALUES: Final = {
     ("gateway_hop_messages_refused_total", "reason"): frozenset(HopReason),
     ("gateway_tasks", "phase"): frozenset(Phase),
     ("gateway_redis_errors_total", "kind"): frozenset(RedisErrorKind),
+    ("gateway_redis_at_risk", "risk"): frozenset(RedisRisk),
     ("gateway_clock_offset_seconds", "source"): frozenset(ClockSource),
     ("gateway_build_info", "compiled"): frozenset({"true", "false"}),
     ("gateway_upstream_requests_total", "method"): UPSTREAM_METHODS,

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from gateway import Context, tool
 from gateway.auth import make_verifier
 from gateway.auth.inspection import inspect_exchange, inspect_provider
+from gateway.auth.providers import UrlKeys
 from gateway.auth.tokens import mint
 from gateway.authoring.server import identity_of
 from gateway.calls.task_creation import TaskLimits
@@ -354,8 +355,8 @@ async def test_the_task_store_is_used_as_it_is_set() -> None:
     settings, telemetry = Settings.load(environ), Telemetry()
     keys = services.make_key_holder(settings)
     store, queue = (
-        services.make_task_store(settings, keys, telemetry),
-        services.make_work_queue(settings, keys, telemetry),
+        services.make_task_store(settings, services.redis_url_of(settings), keys, telemetry),
+        services.make_work_queue(settings, services.redis_url_of(settings), keys, telemetry),
     )
     assert store is not None
     for used in (store, queue):
@@ -456,6 +457,21 @@ async def test_tokens_are_verified_as_it_is_set() -> None:
     )
     with pytest.raises(HttpRefusal):
         await strict.authenticate(f"Bearer {token}")
+
+
+@pytest.mark.setting("jwks_refresh_seconds")
+def test_the_keys_of_a_provider_are_read_as_often_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {}
+
+    class Noted(UrlKeys):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            made.update(options)
+            super().__init__(*given, **options)
+
+    monkeypatch.setattr("gateway.auth.verifier.UrlKeys", Noted)
+    environ = {"GATEWAY_JWKS_URL": "https://id.example.com/jwks", "GATEWAY_JWT_ISSUER": "https://id.example.com"}
+    make_verifier(Settings.load({**environ, "GATEWAY_JWKS_REFRESH_SECONDS": "7", "GATEWAY_AUDIENCE": "x"}), Telemetry())
+    assert made["refresh_seconds"] == 7
 
 
 @pytest.mark.setting("jwt_algorithms", "jwt_secret")

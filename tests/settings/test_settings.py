@@ -72,6 +72,7 @@ EXAMPLES = {
     "GATEWAY_JWT_ALGORITHMS": Example((), "ES256, EdDSA", ("ES256", "EdDSA"), "none"),
     "GATEWAY_JWT_AUDIENCE": Example(None, "tokens", "tokens", "\x00"),
     "GATEWAY_JWT_ISSUER": Example(None, "https://issuer.example", "https://issuer.example", " "),
+    "GATEWAY_JWKS_REFRESH_SECONDS": Example(300, "60", 60, "1"),
     "GATEWAY_JWT_LEEWAY_SECONDS": Example(30, "0", 0, "-1"),
     "GATEWAY_PUBLIC_URL": Example(
         None, "https://mcp.example.com/tools/", "https://mcp.example.com/tools/", "https://mcp.example.com/?a=b"

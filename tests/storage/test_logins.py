@@ -27,7 +27,7 @@ def locked(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Se
     """A server with a password, and a user who may only read."""
     directory = short_directory / f"locked-{request.param}"
     directory.mkdir()
-    server = Server(request.param, directory)
+    server = Server(request.param, directory, "--appendonly", "yes")
     server.start()
     server.ask("ACL", "SETUSER", "guest", "on", f">{PASSWORD}", "~*", "+info")
     server.ask("ACL", "SETUSER", "half", "on", f">{PASSWORD}", "~*", "+info", "+eval", "+evalsha")

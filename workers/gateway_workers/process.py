@@ -22,7 +22,7 @@ from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
-from gateway.process.services import watch_key_file
+from gateway.process.services import watch_key_file, watch_redis_url
 from gateway.process.signals import End, Hangups
 from gateway.process.supervisor import notify_ready
 from gateway.registry.registry import Registry, load_registry
@@ -109,6 +109,8 @@ async def _open(
     services.keys.show(telemetry.seal_keys)
     for watcher in watch_key_file(services.settings, services.keys):
         await stack.enter_async_context(watcher.running())
+    for url_watcher in watch_redis_url(services.settings, services.redis_url):
+        await stack.enter_async_context(url_watcher.running())
 
 
 async def _work(

@@ -17,8 +17,10 @@ from gateway.process.services import (
     make_tracing,
     make_upstreams,
     make_work_queue,
+    redis_url_of,
 )
 from gateway.registry.registry import Registry, load_registry
+from gateway.runtime.replaceable import Replaceable
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
 
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WorkerServices:
-    """The services of a worker, built once per process. While it works, only the keys in `keys` change.
+    """The services of a worker, built once per process.
+
+    While it works, only the keys in `keys` and the `redis_url` change.
 
     `host` runs legs without a time limit, since a task is limited by its time to live. `tracing` is None if tracing is
     off.
@@ -42,10 +46,11 @@ class WorkerServices:
     host: AsyncioHost
     audit: OpenAuditLog
     tracing: Traces | None
+    redis_url: Replaceable[str] | None
 
     def make_queue(self, telemetry: ProcessTelemetry) -> RedisWorkQueue:
         """Open a connection to the task store, for one event loop."""
-        return make_work_queue(self.settings, self.keys, telemetry)
+        return make_work_queue(self.settings, self.redis_url, self.keys, telemetry)
 
     async def check_store(self, telemetry: ProcessTelemetry) -> None:
         """Check at the start that the store is suitable; if it cannot be reached yet, only log that.
@@ -53,7 +58,9 @@ class WorkerServices:
         Raises:
             ConfigurationError: its version, eviction policy or number of partitions does not fit.
         """
-        store = ensured(make_task_store(self.settings, self.keys, telemetry), "`check_working` has checked it")
+        store = ensured(
+            make_task_store(self.settings, self.redis_url, self.keys, telemetry), "`check_working` has checked it"
+        )
         try:
             await check(store)
         finally:
@@ -79,4 +86,5 @@ def build_worker(settings: Settings) -> WorkerServices:
         host=AsyncioHost(None, settings.replica_id),
         audit=make_audit_log(settings),
         tracing=make_tracing(settings.replica_id),
+        redis_url=redis_url_of(settings),
     )

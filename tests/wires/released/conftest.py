@@ -72,7 +72,9 @@ class World:
         self.apps = [make_app(module, replica_id=name, **{**settings, **more}) for name in ("left", "right")]
         services = self.apps[0]._services
         self.registry = services.registry
-        self.queue = process_services.make_work_queue(services.settings, services.keys, services.telemetry)
+        self.queue = process_services.make_work_queue(
+            services.settings, services.redis_url, services.keys, services.telemetry
+        )
         self.host = AsyncioHost(None, "worker")
         self.keepers: list[SimpleKeeper] = []
         self._turn = 0
