@@ -165,7 +165,7 @@ def _add_serve(commands: _Commands) -> None:
     parser.add_argument(
         "--metrics-port",
         metavar="PORT",
-        help="the port of GET /metrics; 0 picks a free one, off disables it (default: 9090)",
+        help="the port of GET /metrics; 0 picks a free one, off disables it (default: 9464)",
     )
     parser.add_argument(
         "--metrics-host", metavar="ADDRESS", help="the address to serve metrics on (default: 127.0.0.1)"

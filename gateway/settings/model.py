@@ -591,7 +591,7 @@ class Settings(BaseSettings):
         Annotated[int, Field(ge=0, le=65535)] | None,
         BeforeValidator(_read_port),
         Expects("a port between 1 and 65535, 0 for any free port, or off"),
-    ] = 9090
+    ] = 9464
     """The port of `GET /metrics`. `0` picks a free one, `off` serves no metrics."""
 
     log_level: Annotated[

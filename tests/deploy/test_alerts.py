@@ -69,7 +69,7 @@ def test_each_runbook_names_the_alerts_that_lead_to_it_and_no_others(runbook: ru
 
 def test_every_service_with_metrics_is_scraped_where_it_serves_them() -> None:
     jobs = {job["job_name"]: job for job in yaml.safe_load(CONFIG.read_text())["scrape_configs"]}
-    ports = {"gateway": 9090, "worker": 9091, "haproxy": 8404}
+    ports = {"gateway": 9464, "worker": 9465, "haproxy": 8404}
     assert set(jobs) == set(ports)
     for name, job in jobs.items():
         (found,) = job["dns_sd_configs"]

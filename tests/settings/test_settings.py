@@ -138,7 +138,7 @@ EXAMPLES = {
     "GATEWAY_HOST": Example("127.0.0.1", "::", "::", "http://0.0.0.0"),
     "GATEWAY_PORT": Example(8080, "0", 0, "off"),
     "GATEWAY_METRICS_HOST": Example("127.0.0.1", "::1", "::1", "http://127.0.0.1"),
-    "GATEWAY_METRICS_PORT": Example(9090, "0", 0, "65536"),
+    "GATEWAY_METRICS_PORT": Example(9464, "0", 0, "65536"),
     "GATEWAY_LOG_LEVEL": Example("info", "DEBUG", "debug", "loud"),
     "GATEWAY_LOG_FORMAT": Example("text", "JSON", "json", "xml"),
     "GATEWAY_AUDIT_LOG": Example("stderr", "audit.log", "audit.log", "two\nlines"),
@@ -211,7 +211,7 @@ def test_the_process_environment_is_read_when_none_is_given(monkeypatch: pytest.
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    assert Settings.load({"GATEWAY_METRICS_PORT": "", "GATEWAY_AUDIENCE": ""}).metrics_port == 9090
+    assert Settings.load({"GATEWAY_METRICS_PORT": "", "GATEWAY_AUDIENCE": ""}).metrics_port == 9464
 
 
 def test_what_is_given_as_an_argument_wins_over_the_environment_and_none_does_not() -> None:
