@@ -42,6 +42,7 @@
             │   ├── AuditLogDown    -31001
             │   ├── InProgress      -31001
             │   ├── Overloaded      -31001
+            │   │   ├── ShuttingDown -31001
             │   │   ├── TooManyBodyBytes -31001
             │   │   └── TooManyWaiting -31001
             │   ├── RateLimited     -31003
@@ -434,6 +435,12 @@ class Overloaded(TryAgain):
 
     CODE = -31001
     TEXT = "The server is overloaded"
+
+
+class ShuttingDown(Overloaded):
+    """The replica drains and takes no new requests. This one has not run; another replica can serve it."""
+
+    TEXT = "This replica is shutting down"
 
 
 class TooManyWaiting(Overloaded):

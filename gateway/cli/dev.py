@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.auth.bind import check_bind
-from gateway.cli.children import Child, Nursery, Orders, first_of
+from gateway.cli.children import EXIT_CONFIGURATION, Child, Nursery, Orders, first_of
 from gateway.cli.console import Console
 from gateway.cli.embedded_store import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
 from gateway.cli.fleet import Fleet, KeyFile, Kind, Member
@@ -50,8 +51,8 @@ _LAST_PORT: Final = 65535
 def run(
     replicas: int,
     workers: int,
-    host: str,
-    port: int,
+    host: str | None = None,
+    port: int | None = None,
     environ: Mapping[str, str] | None = None,
     *,
     tools: str | None = None,
@@ -61,20 +62,21 @@ def run(
     """Run replicas and workers until Ctrl-C, SIGTERM or SIGHUP, or until nobody can read stdout any more.
 
     Workers run if there is a task store or a server to start one with. Port 0 picks a free one. `tools` are modules and
-    files, separated by commas; None takes GATEWAY_TOOLS, as `upstreams` takes GATEWAY_UPSTREAMS. Return 0 after being
+    files, separated by commas. The environment has the values of those that are None. Return 0 after being
     stopped, 1 if a child kept dying, 2 if a child reported a wrong configuration.
 
     Raises:
-        ConfigurationError: settings are wrong, a tool file is missing, or the port is taken.
+        ConfigurationError: settings or tools are wrong, or the port is taken.
     """
-    chosen = _variables(tools, upstreams)
+    chosen = _variables(host, port, tools, upstreams)
     filled, made = fill_environment({**(os.environ if environ is None else environ), **chosen})
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
-        settings = _load_settings(filled, host, console)
+        settings = _load_settings(filled, console)
+        _check_tools(filled)
         if made:
             console.say(f"made for this run and shared by all replicas: {', '.join(made)}")
-        listener = stack.enter_context(listen(host, port))
+        listener = stack.enter_context(listen(settings.host, settings.port))
         store = None if settings.redis_url is not None else _make_store(filled, stack, console)
         keys = _make_key_file(filled, stack) if "a seal key" in made else None
         sockets = _make_sockets(settings.metrics_port, replicas, stack, console)
@@ -87,12 +89,12 @@ def run(
             keys,
             has_releases=filled.get("GATEWAY_TOOLS") == DEMO_TOOLS,
         )
-        return _supervise(fleet, settings, listener, console, store=store, origin=_origin(host, listener))
+        return _supervise(fleet, settings, listener, console, store=store, origin=_origin(settings.host, listener))
 
 
-def _variables(tools: str | None, upstreams: str | None) -> dict[str, str]:
-    named = {"GATEWAY_TOOLS": tools, "GATEWAY_UPSTREAMS": upstreams}
-    return {name: value for name, value in named.items() if value is not None}
+def _variables(host: str | None, port: int | None, tools: str | None, upstreams: str | None) -> dict[str, str]:
+    named = {"GATEWAY_HOST": host, "GATEWAY_PORT": port, "GATEWAY_TOOLS": tools, "GATEWAY_UPSTREAMS": upstreams}
+    return {name: str(value) for name, value in named.items() if value is not None}
 
 
 def _supervise(
@@ -115,7 +117,23 @@ def _supervise(
     return exit_code
 
 
-def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> Settings:
+def _check_tools(environ: Mapping[str, str]) -> None:
+    """Import the tools once, so that a mistake is reported once instead of by every replica and worker.
+
+    Another process does it: this one must not run code of tools, which may bind ports or start threads.
+
+    Raises:
+        ConfigurationError: the tools cannot be served.
+    """
+    checked = subprocess.run(  # noqa: S603 - our own program
+        [*START_GATEWAY, "tools"], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
+    )
+    if checked.returncode == EXIT_CONFIGURATION:
+        lines = checked.stderr.decode(errors="replace").splitlines()
+        raise ConfigurationError(*(line.removeprefix("gateway: ") for line in lines))
+
+
+def _load_settings(environ: Mapping[str, str], console: Console) -> Settings:
     """Read and check the settings of all processes.
 
     Raises:
@@ -132,7 +150,7 @@ def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> S
             find_file(entry)
     find_upstream_problems(settings, problems)
     with problems.noted():
-        check_bind(settings.auth, host)
+        check_bind(settings.auth, settings.host)
     problems.raise_any()
     return settings
 

@@ -37,8 +37,6 @@ WORKERS: Final = "gateway_workers.__main__"
 """Started by name: the gateway never imports its workers."""
 
 SHELLS: Final = ("bash", "zsh", "fish")
-DEFAULT_HOST: Final = "127.0.0.1"
-DEFAULT_PORT: Final = 8080
 _FURTHER_READING: Final = (
     "All other settings come from the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md."
 )
@@ -143,12 +141,13 @@ def _add_commands(parser: argparse.ArgumentParser) -> _Commands:
 
 
 def _add_address_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--host", metavar="ADDRESS", help="the address to listen on (default: GATEWAY_HOST, otherwise 127.0.0.1)"
+    )
     parser.add_argument(
         "--port",
         type=_number("a port", 0, 65535),
-        default=DEFAULT_PORT,
-        help="the port to listen on; 0 picks a free one (default: %(default)s)",
+        help="the port to listen on; 0 picks a free one (default: GATEWAY_PORT, otherwise 8080)",
     )
 
 
@@ -166,7 +165,7 @@ def _add_serve(commands: _Commands) -> None:
     parser.add_argument(
         "--metrics-port",
         metavar="PORT",
-        help="the port of GET /metrics; 0 picks a free one, off disables it (default: 9090)",
+        help="the port of GET /metrics; 0 picks a free one, off disables it (default: 9464)",
     )
     parser.add_argument(
         "--metrics-host", metavar="ADDRESS", help="the address to serve metrics on (default: 127.0.0.1)"
@@ -523,6 +522,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         problems=problems,
         tools=_modules(arguments),
         upstreams=arguments.upstreams,
+        host=arguments.host,
+        port=arguments.port,
         metrics_host=arguments.metrics_host,
         metrics_port=arguments.metrics_port,
         replica_id=arguments.replica_id,
@@ -535,7 +536,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     listener = None
     with contextlib.ExitStack() as stack:
         with problems.noted():
-            listener = stack.enter_context(_listener(arguments, settings.auth))
+            listener = stack.enter_context(_listener(arguments.fd, settings))
         problems.raise_any()
         # Imported last: loading the web framework takes time, and wrong settings should be reported before that.
         from gateway.process.app import serve
@@ -550,15 +551,15 @@ def _serve(arguments: argparse.Namespace) -> int:
         )
 
 
-def _listener(arguments: argparse.Namespace, auth: str) -> socket.socket:
+def _listener(inherited: int | None, settings: Settings) -> socket.socket:
     from gateway.auth.bind import check_bind
     from gateway.web.listener import inherit, listen
 
-    if arguments.fd is None:
-        check_bind(auth, arguments.host)
-        return listen(arguments.host, arguments.port)
-    listener = inherit(arguments.fd)
-    check_bind(auth, listener.getsockname()[0])
+    if inherited is None:
+        check_bind(settings.auth, settings.host)
+        return listen(settings.host, settings.port)
+    listener = inherit(inherited)
+    check_bind(settings.auth, listener.getsockname()[0])
     return listener
 
 

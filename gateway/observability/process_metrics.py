@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, ProcessCollector
+from typing_extensions import override
 
 from gateway.errors import RejectReason
 from gateway.observability.clock_watch import ClockWatch
@@ -51,6 +52,19 @@ class KeyCounter:
         return child
 
 
+class _WithoutStarts(CollectorRegistry):
+    """Leaves out the time when each counter started, which the library adds: it is that of the process.
+
+    The library's own switch is for a whole process, so it would change the metrics of an application around us.
+    """
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
 class ProcessTelemetry:
     """The metrics of one process.
 
@@ -59,7 +73,7 @@ class ProcessTelemetry:
 
     def __init__(self) -> None:
         self.audit_lines_lost: Callable[[], int] = int
-        self.registry = CollectorRegistry()
+        self.registry = _WithoutStarts()
         ProcessCollector(registry=self.registry)
         self.clocks = ClockWatch()
         self.registry.register(self.clocks)

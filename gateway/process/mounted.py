@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
-_NO_SETTINGS: Final = frozenset({"environ", "metrics_port", "named", "problems"})
+_NO_SETTINGS: Final = frozenset({"environ", "host", "metrics_port", "named", "port", "problems"})
 """Arguments of `Settings.load` that a mounted gateway does not have, since it listens on no port itself."""
 
 

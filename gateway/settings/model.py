@@ -36,6 +36,7 @@ from gateway.settings.tool_files import names_file
 PREFIX = "GATEWAY_"
 FILE_SUFFIX = "_FILE"
 ENDPOINT_PATH = "/mcp"
+DEFAULT_PORT = 8080
 MIN_JWT_SECRET_BYTES = 32
 """HS256 needs a key at least as long as its hash (RFC 7518 section 3.2)."""
 
@@ -116,6 +117,11 @@ def _check_jwt_secret(secret: SecretStr) -> SecretStr:
 
 def _read_port(value: object) -> object:
     return None if isinstance(value, str) and value.strip().lower() == "off" else value
+
+
+def _without_service(value: object) -> object:
+    """Overlook the value that Kubernetes and Docker give to a variable of this name for a service called `gateway`."""
+    return DEFAULT_PORT if isinstance(value, str) and value.startswith("tcp://") else value
 
 
 def _split_names(value: object) -> object:
@@ -308,6 +314,12 @@ _A_URL = Expects("an https URL (http only for this machine) without a user or a 
 _Secret = Annotated[SecretStr, AfterValidator(_trim_secret)]
 _Page = Annotated[_Text, AfterValidator(_check_page), _A_URL]
 _Place = Annotated[_Text, AfterValidator(_check_place), _A_URL]
+
+_OwnAddress = Annotated[
+    _Text,
+    Field(pattern=r"^[A-Za-z0-9.:%_-]{1,255}\Z"),
+    Expects("a name or an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::"),
+]
 
 
 class Settings(BaseSettings):
@@ -564,18 +576,25 @@ class Settings(BaseSettings):
     """The addresses or networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Gateway-Request-Id` are
     trusted, separated by commas."""
 
-    metrics_host: Annotated[
-        _Text,
-        Field(pattern=r"^[A-Za-z0-9.:%_-]{1,255}\Z"),
-        Expects("a name or an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::"),
-    ] = "127.0.0.1"
+    host: _OwnAddress = "127.0.0.1"
+    """The address that a replica listens on. `0.0.0.0` or `::` stands for all addresses of the machine."""
+
+    port: Annotated[
+        int,
+        Field(ge=0, le=65535),
+        BeforeValidator(_without_service),
+        Expects("a port between 1 and 65535, or 0 for any free port"),
+    ] = DEFAULT_PORT
+    """The port that a replica listens on. `0` picks a free one."""
+
+    metrics_host: _OwnAddress = "127.0.0.1"
     """The address that serves `GET /metrics`. It has no authentication: let only Prometheus reach it."""
 
     metrics_port: Annotated[
         Annotated[int, Field(ge=0, le=65535)] | None,
         BeforeValidator(_read_port),
         Expects("a port between 1 and 65535, 0 for any free port, or off"),
-    ] = 9090
+    ] = 9464
     """The port of `GET /metrics`. `0` picks a free one, `off` serves no metrics."""
 
     log_level: Annotated[

@@ -20,6 +20,7 @@ from gateway.errors import (
     HttpRefusal,
     InternalError,
     Overloaded,
+    ShuttingDown,
     TooManyBodyBytes,
     TooManyWaiting,
     TryAgain,
@@ -125,7 +126,7 @@ class McpEndpoint:
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
         self._turned_away: dict[Reason, tuple[int, RawHeaders, bytes]] = {
-            reason: _complete(*to_http(reason(), None)) for reason in (Overloaded, TooManyWaiting)
+            reason: _complete(*to_http(reason(), None)) for reason in (Overloaded, ShuttingDown, TooManyWaiting)
         }
         if close_connections:
             self.close_connections()
@@ -151,7 +152,7 @@ class McpEndpoint:
                 if visit is None:
                     refused = self._admission.refusal
             else:
-                refused = Overloaded
+                refused = ShuttingDown
         arrival = scope[ARRIVAL] = Arrival(last_values, method, visit, refused=refused)
         return arrival
 
@@ -198,8 +199,10 @@ class McpEndpoint:
         except asyncio.CancelledError:
             if exchange.client_gone:
                 log.debug("client disconnected; its request is cancelled")
-            else:  # only a replica that is forced to stop cancels requests
+            elif exchange.was_read:  # only a replica that is forced to stop cancels requests
                 refusal = InternalError("The server stopped before the request was done")
+            else:
+                refusal = ShuttingDown()
         except GatewayError as error:
             self._audit.refused(error, client=_client_of(scope))
             refusal = error.with_traceback(None)  # the traceback refers back to this frame
@@ -295,6 +298,7 @@ class McpEndpoint:
 
     async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
         """Answer a request that has been admitted."""
+        exchange.was_read = True
         arrival = _arrival_of(scope)
         method = arrival.method
         may_stream = _takes_streams(headers.get_bytes(b"accept"))

@@ -79,6 +79,7 @@ class Exchange:
     Many exchanges share a `patience`. There is no shortcut if the server has only ASGI events.
 
     Attributes:
+        was_read: whether the body has arrived, so that the request may have run.
         request_id: the id under which an error is answered, None if it is not known.
         is_handshake: whether the request is known to be one of a handshake wire.
     """
@@ -109,6 +110,7 @@ class Exchange:
         self._shortcut = shortcut
         # Not a default of the class: mypyc leaves out those that are None, unless there is one other type.
         self.request_id: RequestId | None = None
+        self.was_read = False
 
     def identify(self, request_id: RequestId | None, wire: Wire | None) -> None:
         """Record which request an error is about, see `gateway.wires.ports.Client.identify`."""

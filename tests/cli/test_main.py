@@ -152,7 +152,7 @@ def test_a_worker_reports_all_that_is_wrong_in_one_start() -> None:
     assert sorted(problems_in(result.stderr)) == sorted(wrong)
 
 
-def test_dev_reports_all_that_is_wrong_but_the_tools_which_its_replicas_import(
+def test_dev_reports_all_that_is_wrong_before_it_imports_the_tools(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -161,6 +161,39 @@ def test_dev_reports_all_that_is_wrong_but_the_tools_which_its_replicas_import(
     assert named[:-1] == ["GATEWAY_LOG_LEVEL", "GATEWAY_SEAL_KEYS", "GATEWAY_REDIS_URL", "GATEWAY_AUDIT_LOG"]
     assert named[-1].startswith("GATEWAY_AUTH=none")
     assert "did you mean GATEWAY_LEG_SECONDS?" in capfd.readouterr().out
+
+
+def test_dev_reports_a_mistake_in_the_tools_once_before_it_starts_anything(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def f(:")
+    result = gateway("dev", "--port", "0", settings={"GATEWAY_TOOLS": "broken"}, cwd=tmp_path)
+    assert (result.returncode, result.stderr.count("SyntaxError")) == (2, 1), result.stderr
+    assert result.stderr.startswith("gateway: ")
+    assert "store" not in result.stdout
+
+
+def test_tools_may_read_at_import_what_dev_makes_for_its_run(tmp_path: Path) -> None:
+    source = "import os\nassert os.environ['GATEWAY_AUDIENCE'] == 'dev'\nraise ImportError('read')\n"
+    (tmp_path / "reads.py").write_text(source)
+    result = gateway("dev", "--port", "0", settings={"GATEWAY_TOOLS": "reads"}, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "read" in result.stderr
+    assert "AssertionError" not in result.stderr
+
+
+@pytest.mark.setting("host", "port")
+def test_serve_listens_at_the_address_that_is_set_unless_options_say_otherwise() -> None:
+    with serving(GATEWAY_HOST="127.0.0.1", GATEWAY_PORT="0") as (_, url, _):
+        assert url.startswith("http://127.0.0.1:")
+        assert not url.endswith(":8080")
+        taken = url.rpartition(":")[2]
+    with serving(GATEWAY_HOST="127.0.0.2", GATEWAY_PORT=taken) as (_, url, _):
+        assert url == f"http://127.0.0.2:{taken}"
+    with serving("--host", "127.0.0.1", "--port", "0", GATEWAY_HOST="127.0.0.2", GATEWAY_PORT=taken) as (_, url, _):
+        assert url.startswith("http://127.0.0.1:")
+    wrong = gateway("serve", settings={**SERVING, "GATEWAY_PORT": "70000"})
+    assert_one_clear_line(wrong, "GATEWAY_PORT: '70000' is not valid; use a port between 1 and 65535, or 0 for any")
+    exposed = gateway("serve", settings={**SERVING, "GATEWAY_AUTH": "none", "GATEWAY_HOST": "0.0.0.0"})
+    assert_one_clear_line(exposed, "GATEWAY_AUTH=none")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 RULES = rules()
 SEVERITIES = {"critical", "warning", "info"}
 RUNBOOKS = {runbook.anchor: runbook for runbook in runbooks.runbooks()}
-LINKED = {rule["alert"]: rule["annotations"]["runbook"].partition("#") for rule in RULES}
+LINKED = {rule["alert"]: rule["annotations"]["runbook_url"].partition("#") for rule in RULES}
+SITE = "https://docs.example.com/"
 
 
 def promtool(*arguments: str) -> str:
@@ -54,9 +55,10 @@ def test_no_two_alerts_have_one_name() -> None:
 def test_each_alert_says_how_bad_it_is_what_it_means_and_where_to_read_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in SEVERITIES
     assert rule["labels"]["service"] == "sealed-gateway"
-    assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     page, _, anchor = LINKED[rule["alert"]]
-    assert page == runbooks.PAGE
+    assert page.startswith(SITE)
+    assert f"docs/{page.removeprefix(SITE).rstrip('/')}.md" == runbooks.PAGE
     assert anchor in RUNBOOKS
 
 
@@ -67,7 +69,7 @@ def test_each_runbook_names_the_alerts_that_lead_to_it_and_no_others(runbook: ru
 
 def test_every_service_with_metrics_is_scraped_where_it_serves_them() -> None:
     jobs = {job["job_name"]: job for job in yaml.safe_load(CONFIG.read_text())["scrape_configs"]}
-    ports = {"gateway": 9090, "worker": 9091, "haproxy": 8404}
+    ports = {"gateway": 9464, "worker": 9465, "haproxy": 8404}
     assert set(jobs) == set(ports)
     for name, job in jobs.items():
         (found,) = job["dns_sd_configs"]

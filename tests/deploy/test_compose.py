@@ -299,7 +299,7 @@ def test_prometheus_reaches_the_metrics_of_replicas() -> None:
 def test_a_worker_serves_its_metrics_to_others_at_the_port_it_is_checked_at() -> None:
     worker = service("worker")
     options = dict(zip(worker["command"][1::2], worker["command"][2::2], strict=True))
-    assert options == {"--metrics-host": "0.0.0.0", "--metrics-port": "9091"}
+    assert options == {"--metrics-host": "0.0.0.0", "--metrics-port": "9465"}
     assert f":{options['--metrics-port']}/metrics" in worker["healthcheck"]["test"][-1]
 
 

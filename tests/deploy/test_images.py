@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import main as cli
 from gateway.settings.model import Settings
 from loadtest.cluster import REPOSITORY
 from tests.deploy.files import DOCKERFILE, IMAGE, PINNED, USER, VERSION, checked, dockerfile, health_command, tool
@@ -113,8 +112,8 @@ def test_it_writes_no_byte_code_where_nothing_can_be_written() -> None:
 def test_it_serves_on_all_addresses_and_exposes_the_default_ports() -> None:
     assert arguments_of("ENTRYPOINT", FINAL) == ['["gateway"]']
     assert arguments_of("CMD", FINAL) == ['["serve", "--host", "0.0.0.0"]']
-    metrics_port = Settings.model_fields["metrics_port"].default
-    assert arguments_of("EXPOSE", FINAL) == [f"{cli.DEFAULT_PORT} {metrics_port}"]
+    ports = [Settings.model_fields[name].default for name in ("port", "metrics_port")]
+    assert arguments_of("EXPOSE", FINAL) == [" ".join(map(str, ports))]
 
 
 def test_its_version_is_that_of_the_project() -> None:

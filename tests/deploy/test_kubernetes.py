@@ -298,7 +298,7 @@ def test_only_who_must_reaches_a_replica_and_a_worker_is_only_watched(objects: O
         name: [port["port"] for rule in policies[name]["spec"].get("ingress", []) for port in rule["ports"]]
         for name in ("gateway", "worker")
     }
-    assert ports == {"gateway": [8080, 9090], "worker": [9091]}
+    assert ports == {"gateway": [8080, 9464], "worker": [9465]}
     assert all("from" in rule for name in ports for rule in policies[name]["spec"]["ingress"])
     assert set(policies["gateway"]["spec"]["policyTypes"]) == {"Ingress", "Egress"}
     calls, _ = policies["gateway"]["spec"]["ingress"]

@@ -118,6 +118,7 @@ SAMPLES: Final[list[RpcError]] = [
     errors.UnsupportedVersion(["1"], "1"),
     errors.NotAnswered(errors.Declined("name")),
     errors.Overloaded(),
+    errors.ShuttingDown(),
     errors.RateLimited(3),
     errors.TaskStoreDown(),
     errors.WorkersLost(1),

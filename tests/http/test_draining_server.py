@@ -298,7 +298,24 @@ def test_a_client_that_has_just_connected_is_answered_by_a_replica_that_leaves(
             connected.socket.sendall(body)
             refused = connected.answer()
             assert (refused.error, refused.headers["connection"]) == ((503, -31001), "close")
+            assert refused.message["error"]["message"] == "This replica is shutting down"
             held.release()
             assert held.answer.result().text == "released"
             assert replica.wait() == 0
             assert silent.socket.recv(1) == b""
+
+
+def test_an_upload_that_a_forced_stop_cuts_off_is_refused_as_never_run(tmp_path: Path) -> None:
+    message = tool_call("echo", {"text": "hello"})
+    body = msgspec.json.encode(message)
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
+        replica = fleet["r1"]
+        with RawConnection(replica) as slow:
+            slow.head([*head_of(message), ("Content-Length", str(len(body))), ("Expect", "100-continue")])
+            assert slow.socket.recv(100).startswith(b"HTTP/1.1 100 ")
+            slow.socket.sendall(body[:5])
+            assert signal_twice(replica, signal.SIGTERM) == 1
+            answer = slow.answer()
+        assert answer.error == (503, -31001)
+        assert answer.message["error"]["message"] == "This replica is shutting down"
+        assert replica.logged("request failed") == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from gateway import errors
 from gateway.errors import RejectReason
@@ -131,3 +133,14 @@ def test_two_processes_worth_of_metrics_do_not_share_a_registry() -> None:
     first, second = Telemetry(["echo"]), Telemetry(["echo"])
     first.leg_started()
     assert sample(second, "gateway_legs_in_flight") == 0
+
+
+def test_no_series_says_when_a_counter_started_and_other_registries_keep_theirs() -> None:
+    telemetry = Telemetry(["echo"])
+    telemetry.hop_sent(answered=True)
+    others = CollectorRegistry()
+    Counter("others", "Of the application around a mounted gateway.", registry=others)
+    text = generate_latest(telemetry.registry).decode()
+    assert 'gateway_hop_messages_sent_total{result="answered"} 1.0' in text
+    assert re.findall(r"^\w+_created\b", text, re.MULTILINE) == []
+    assert "others_created" in generate_latest(others).decode()

@@ -282,7 +282,7 @@ async def test_a_body_has_the_time_that_is_set(monkeypatch: pytest.MonkeyPatch) 
     assert given == [7]
 
 
-@pytest.mark.parametrize("name", ["environ", "metrics_port", "named", "problems"])
+@pytest.mark.parametrize("name", ["environ", "host", "metrics_port", "named", "port", "problems"])
 def test_an_argument_that_is_not_a_setting_of_a_mounted_gateway_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'{name}' is not a setting of a mounted gateway"):
         mount(FastAPI(), **{name: "9091"})

@@ -136,8 +136,10 @@ EXAMPLES = {
     ),
     "GATEWAY_ALLOWED_ORIGINS": Example((), "https://app.example.com", ("https://app.example.com",), "app.example.com"),
     "GATEWAY_TRUSTED_PROXIES": Example((), "10.0.0.0/8,192.0.2.7", ("10.0.0.0/8", "192.0.2.7"), "10.0.0.1/8"),
+    "GATEWAY_HOST": Example("127.0.0.1", "::", "::", "http://0.0.0.0"),
+    "GATEWAY_PORT": Example(8080, "0", 0, "off"),
     "GATEWAY_METRICS_HOST": Example("127.0.0.1", "::1", "::1", "http://127.0.0.1"),
-    "GATEWAY_METRICS_PORT": Example(9090, "0", 0, "65536"),
+    "GATEWAY_METRICS_PORT": Example(9464, "0", 0, "65536"),
     "GATEWAY_LOG_LEVEL": Example("info", "DEBUG", "debug", "loud"),
     "GATEWAY_LOG_FORMAT": Example("text", "JSON", "json", "xml"),
     "GATEWAY_AUDIT_LOG": Example("stderr", "audit.log", "audit.log", "two\nlines"),
@@ -166,6 +168,10 @@ def refusal(environ: dict[str, str], **overrides: Any) -> str:
     with pytest.raises(ConfigurationError) as caught:
         Settings.load(environ, **overrides)
     return str(caught.value)
+
+
+def test_a_service_called_gateway_does_not_set_the_port() -> None:
+    assert Settings.load({"GATEWAY_PORT": "tcp://10.0.0.7:8080"}).port == 8080
 
 
 def test_an_empty_environment_gives_the_documented_defaults() -> None:
@@ -206,7 +212,7 @@ def test_the_process_environment_is_read_when_none_is_given(monkeypatch: pytest.
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    assert Settings.load({"GATEWAY_METRICS_PORT": "", "GATEWAY_AUDIENCE": ""}).metrics_port == 9090
+    assert Settings.load({"GATEWAY_METRICS_PORT": "", "GATEWAY_AUDIENCE": ""}).metrics_port == 9464
 
 
 def test_what_is_given_as_an_argument_wins_over_the_environment_and_none_does_not() -> None:
