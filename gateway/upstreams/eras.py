@@ -45,13 +45,12 @@ class _Probe:
     """Of the request for which an upstream is asked who it is: whose it is, and its limits."""
 
     requester: UpstreamCaller
-    seconds: float
+    ends_at: float
     max_bytes: int
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The same as options of `StatelessClient.request`."""
-        return {"requester": self.requester, "seconds": self.seconds, "max_bytes": self.max_bytes}
+    def options(self, now: float) -> dict[str, Any]:
+        """Return the same as options of `StatelessClient.request`."""
+        return {"requester": self.requester, "seconds": self.ends_at - now, "max_bytes": self.max_bytes}
 
 
 _Step: TypeAlias = Callable[[_Probe], Awaitable[dict[str, Any]]]
@@ -112,10 +111,11 @@ class EraClient:
         Raises:
             NeedsSession: the upstream can be called only in a session. Nothing was sent.
         """
+        ends_at = self._clock() + seconds
+        probe = _Probe(requester, ends_at, max_bytes)
         if method == DISCOVER:
-            return await self._learn(_Probe(requester, seconds, max_bytes), self._discovered)
-        began = self._clock()
-        era = await self._era_for(method, params, _Probe(requester, seconds, max_bytes))
+            return await self._learn(probe, self._discovered)
+        era = await self._era_for(method, params, probe)
         try:
             return await self._clients[era].request(
                 method,
@@ -126,7 +126,7 @@ class EraClient:
                 wants_progress=wants_progress,
                 log_level=log_level,
                 repeatable=repeatable,
-                seconds=seconds - (self._clock() - began),
+                seconds=ends_at - self._clock(),
                 max_bytes=max_bytes,
             )
         except UpstreamError as error:
@@ -154,13 +154,17 @@ class EraClient:
         return era
 
     async def _learn(self, probe: _Probe, step: _Step) -> dict[str, Any]:
-        """Ask the upstream, one request at a time, within the time of the request that needs it."""
+        """Ask the upstream, for one request at a time, within the time of the request that needs it."""
         try:
-            async with asyncio.timeout(probe.seconds), self._learning:
-                return await step(probe)
+            async with asyncio.timeout(probe.ends_at - self._clock()):
+                await self._learning.acquire()
         except TimeoutError:
             detail = "it did not say in time how to call it"
-            raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=True, detail=detail) from None
+            raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=False, detail=detail) from None
+        try:
+            return await step(probe)
+        finally:
+            self._learning.release()
 
     async def _discovered_once(self, probe: _Probe) -> dict[str, Any]:
         return {} if self._era is not None else await self._discovered(probe)
@@ -196,7 +200,7 @@ class EraClient:
     async def _stateless(self, probe: _Probe, *, must_be: bool) -> dict[str, Any] | None:
         """Return the answer to `server/discover`, or None if the upstream does not speak 2026-07-28."""
         try:
-            found = await self._clients["stateless"].request(DISCOVER, {}, **probe.options)
+            found = await self._clients["stateless"].request(DISCOVER, {}, **probe.options(self._clock()))
         except (UpstreamError, UpstreamFailure) as problem:
             if must_be or not _is_of_older_server(problem):
                 raise
@@ -215,7 +219,10 @@ class EraClient:
         """
         client, sessions = self._clients["sessionless"], list[str | None]()
         result = await client.request(
-            INITIALIZE, {}, on_headers=lambda headers: sessions.append(headers.get(_SESSION)), **probe.options
+            INITIALIZE,
+            {},
+            on_headers=lambda headers: sessions.append(headers.get(_SESSION)),
+            **probe.options(self._clock()),
         )
         if sessions[-1] is not None:
             await client.end_session(sessions[-1], probe.requester)
