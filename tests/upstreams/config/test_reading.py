@@ -100,7 +100,7 @@ def test_an_entry_without_options_has_the_defaults() -> None:
     definition = define()
     assert definition == Definition("bugs", "bugs", "http", URL)
     assert (definition.timeout_seconds, definition.held_seconds, definition.max_in_flight) == (60, 600, 64)
-    assert (definition.max_result_bytes, definition.rate, definition.pin) == (4 * 2**20, None, "off")
+    assert (definition.max_result_bytes, definition.rate, definition.pin) == (16 * 2**20, None, "off")
     assert (definition.scope, definition.depends_on_caller) == ("shared", False)
     assert definition.task.of("x") == TaskRule()
 
