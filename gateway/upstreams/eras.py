@@ -38,6 +38,8 @@ _OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED, Reason.WR
 _OTHER_ERA: Final = frozenset({-32000, -32600, -32022})
 """Errors by which an upstream may say that it is spoken to in the wrong way: no session, no such version."""
 _SERVER_ERRORS: Final = 500
+_CONTINUES: Final = frozenset({"requestState", "inputResponses"})
+"""Members of a request that continues a call, as only 2026-07-28 has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,16 @@ class EraClient:
 
         Raises:
             NeedsSession: the upstream can be called only in a session. Nothing was sent.
+            UpstreamFailure: also if a stateless upstream has become sessionless between two legs of a call.
         """
         ends_at = self._clock() + seconds
         probe = _Probe(requester, ends_at, max_bytes)
         if method == DISCOVER:
             return await self._learn(probe, self._discovered)
         era = await self._era_for(method, params, probe)
+        if era == "sessionless" and not _CONTINUES.isdisjoint(params):
+            # It would begin the call again, with all its effects.
+            raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it has become sessionless")
         try:
             return await self._clients[era].request(
                 method,
