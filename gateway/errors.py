@@ -191,7 +191,7 @@ class RpcError(GatewayError):
     If it `is_relayed`, it comes from another server, and says nothing about the health of this one.
     """
 
-    is_relayed: ClassVar[bool] = False
+    is_relayed: bool = False
     code: int
 
     def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:

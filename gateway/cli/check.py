@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from gateway.auth import inspect_exchange, inspect_provider
 from gateway.auth.fetch import FetchFailed
@@ -35,6 +35,9 @@ from gateway.settings.problems import Problems
 from gateway.tokens.key_holder import KeyHolder
 
 State: TypeAlias = Literal["ok", "unreachable", "wrong"]
+
+if TYPE_CHECKING:
+    from gateway.upstreams.config.definition import UpstreamFile
 
 SETTINGS: Final = "settings"
 KEYS: Final = "keys"
@@ -145,9 +148,9 @@ def examine(
     findings[TOOLS].wrong += [line for line in tool_problems.lines if _owner(line) != STORE]
     for line in (*problems.lines, *(line for line in tool_problems.lines if _owner(line) == STORE)):
         findings[_owner(line)].wrong.append(line)
-    _examine_upstreams(settings, environ, findings[UPSTREAMS])
+    upstreams_found = _examine_upstreams(settings, environ, findings[UPSTREAMS])
     _describe_settings(settings, findings)
-    asyncio.run(_connect(settings, findings))
+    asyncio.run(_connect(settings, findings, upstreams_found))
     return Report(tuple(findings.values()))
 
 
@@ -177,20 +180,38 @@ def _trusted_too_widely(proxies: Sequence[str]) -> list[str]:
     ]
 
 
-def _examine_upstreams(settings: Settings, environ: Mapping[str, str] | None, finding: Finding) -> None:
-    """Read the file of upstreams, without connecting to them."""
+def _examine_upstreams(settings: Settings, environ: Mapping[str, str] | None, finding: Finding) -> UpstreamFile | None:
+    """Read the file of upstreams, and return it if nothing is wrong with it."""
     if settings.upstreams is None:
-        return
+        return None
     from gateway.upstreams.config import checks, reading  # noqa: PLC0415 - most deployments have none
 
     try:
         found = reading.UpstreamReader(Path(settings.upstreams), environ).read()
     except ConfigurationError as error:
         finding.wrong += error.problems
-        return
+        return None
     finding.wrong += checks.setting_problems(found, settings, settings.upstreams)
     finding.notes += checks.describe(found)
     finding.warnings += checks.warnings(found, settings)
+    return found
+
+
+async def _ask_upstreams(settings: Settings, found: UpstreamFile | None, finding: Finding) -> None:
+    """Ask each upstream what it serves and how it is called. A replica also starts if one does not answer."""
+    if found is None or finding.wrong:
+        return
+    from gateway.cli.upstreams import summary, survey  # noqa: PLC0415 - most deployments have none
+
+    try:
+        surveyed = await survey(found.definitions, str(settings.upstreams))
+    except ConfigurationError as error:
+        finding.wrong += error.problems
+        return
+    for each in surveyed:
+        depends_on_caller = each.definition.credentials.kind == "token_exchange"
+        lines = finding.warnings if each.problem and not depends_on_caller else finding.notes
+        lines.append(f"{each.definition.name}: {each.state}: {summary(each)}")
 
 
 def _ring(settings: Settings, finding: Finding) -> KeyRing | None:
@@ -229,12 +250,13 @@ def _counted(entries: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)
 
 
-async def _connect(settings: Settings, findings: Mapping[str, Finding]) -> None:
+async def _connect(settings: Settings, findings: Mapping[str, Finding], upstreams: UpstreamFile | None) -> None:
     ring = _ring(settings, findings[KEYS])
     await asyncio.gather(
         _examine_store(settings, ring, findings[STORE]),
         _examine_provider(settings, findings[PROVIDER]),
         _examine_replicas(settings, ring, findings[REPLICAS]),
+        _ask_upstreams(settings, upstreams, findings[UPSTREAMS]),
     )
 
 

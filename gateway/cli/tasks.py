@@ -19,7 +19,7 @@ from gateway.cli.tables import duration, moment, plain, table
 from gateway.ensured import ensured
 from gateway.errors import TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
-from gateway.process.services import make_audit_log, make_key_holder, make_task_store
+from gateway.process.services import make_audit_log, make_key_holder, make_task_store, redis_url_of
 from gateway.settings.model import Settings
 from gateway.storage.all_tasks import UNFINISHED, AllTasks, TaskFacts
 from gateway.storage.redis_keys import PHASES
@@ -57,10 +57,10 @@ async def open_store(settings: Settings) -> AsyncIterator[OpenStore]:
         ConfigurationError: a setting does not fit the store.
         CommandFailed: the store cannot be reached, also while it is open.
     """
-    store = ensured(make_task_store(settings, make_key_holder(settings), ProcessTelemetry()), "there is a URL")
+    keys, url = make_key_holder(settings), redis_url_of(settings)
+    store = ensured(make_task_store(settings, url, keys, ProcessTelemetry()), "there is a URL")
     try:
-        server = await store.inspect()
-        yield OpenStore(store.all_tasks(), server)
+        yield OpenStore(store.all_tasks(), (await store.inspect()).kind)
     except TaskStoreDown:
         raise CommandFailed(
             f"GATEWAY_REDIS_URL: the server does not answer ({store.why_down}); start it or correct the URL"

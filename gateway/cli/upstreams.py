@@ -255,7 +255,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
 
 def _as_text(surveyed: Sequence[Surveyed], found: UpstreamFile) -> str:
     rows = [("UPSTREAM", "STATE", "SERVES")]
-    rows += [(each.definition.name, each.state, _summary(each)) for each in surveyed]
+    rows += [(each.definition.name, each.state, summary(each)) for each in surveyed]
     rows += [(each.name, "not served", each.reason) for each in found.not_served]
     lines = _table(rows)
     tools = [tool for each in surveyed for tool in _tools(each.part)]
@@ -273,7 +273,8 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _summary(surveyed: Surveyed) -> str:
+def summary(surveyed: Surveyed) -> str:
+    """Return what an upstream serves, from where and how it is called; or why that is not known."""
     if surveyed.problem:
         return surveyed.problem
     counts = {kind.removesuffix("s"): len(names) for kind, names in _entries(surveyed.part).items()}

@@ -35,7 +35,9 @@ def error_on(wire: Wire | None, error: RpcError) -> RpcError:
     code = code_on(wire, error.code)
     if code == error.code:
         return error
-    return RpcError(code, error.message, None if error.code == URL_ELICITATION_REQUIRED else error.data)
+    carried = RpcError(code, error.message, None if error.code == URL_ELICITATION_REQUIRED else error.data)
+    carried.is_relayed = error.is_relayed
+    return carried
 
 
 def code_on(wire: Wire | None, code: int) -> int:

@@ -38,6 +38,8 @@ _OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED, Reason.WR
 _OTHER_ERA: Final = frozenset({-32000, -32600, -32022})
 """Errors by which an upstream may say that it is spoken to in the wrong way: no session, no such version."""
 _SERVER_ERRORS: Final = 500
+_CONTINUES: Final = frozenset({"requestState", "inputResponses"})
+"""Members of a request that continues a call, as only 2026-07-28 has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,12 @@ class _Probe:
     """Of the request for which an upstream is asked who it is: whose it is, and its limits."""
 
     requester: UpstreamCaller
-    seconds: float
+    ends_at: float
     max_bytes: int
 
-    @property
-    def options(self) -> RequestOptions:
-        """The same as options of `StatelessClient.request`."""
-        return {"requester": self.requester, "seconds": self.seconds, "max_bytes": self.max_bytes}
+    def options(self, now: float) -> RequestOptions:
+        """Return the same as options of `StatelessClient.request`."""
+        return {"requester": self.requester, "seconds": self.ends_at - now, "max_bytes": self.max_bytes}
 
 
 _Step: TypeAlias = Callable[[_Probe], Awaitable[dict[str, Any]]]
@@ -100,13 +101,17 @@ class EraClient:
 
         Raises:
             NeedsSession: the upstream can be called only in a session. Nothing was sent.
+            UpstreamFailure: also if a stateless upstream has become sessionless between two legs of a call.
         """
-        probe = _Probe(options["requester"], options["seconds"], options["max_bytes"])
+        ends_at = self._clock() + options["seconds"]
+        probe = _Probe(options["requester"], ends_at, options["max_bytes"])
         if method == DISCOVER:
             return await self._learn(probe, self._discovered)
-        began = self._clock()
         era = await self._era_for(method, params, probe)
-        options["seconds"] -= self._clock() - began
+        if era == "sessionless" and not _CONTINUES.isdisjoint(params):
+            # It would begin the call again, with all its effects.
+            raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it has become sessionless")
+        options["seconds"] = ends_at - self._clock()
         try:
             return await self._clients[era].request(method, params, **options)
         except UpstreamError as error:
@@ -134,13 +139,17 @@ class EraClient:
         return era
 
     async def _learn(self, probe: _Probe, step: _Step) -> dict[str, Any]:
-        """Ask the upstream, one request at a time, within the time of the request that needs it."""
+        """Ask the upstream, for one request at a time, within the time of the request that needs it."""
         try:
-            async with asyncio.timeout(probe.seconds), self._learning:
-                return await step(probe)
+            async with asyncio.timeout(probe.ends_at - self._clock()):
+                await self._learning.acquire()
         except TimeoutError:
             detail = "it did not say in time how to call it"
-            raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=True, detail=detail) from None
+            raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=False, detail=detail) from None
+        try:
+            return await step(probe)
+        finally:
+            self._learning.release()
 
     async def _discovered_once(self, probe: _Probe) -> dict[str, Any]:
         return {} if self._era is not None else await self._discovered(probe)
@@ -176,7 +185,7 @@ class EraClient:
     async def _stateless(self, probe: _Probe, *, must_be: bool) -> dict[str, Any] | None:
         """Return the answer to `server/discover`, or None if the upstream does not speak 2026-07-28."""
         try:
-            found = await self._clients["stateless"].request(DISCOVER, {}, **probe.options)
+            found = await self._clients["stateless"].request(DISCOVER, {}, **probe.options(self._clock()))
         except (UpstreamError, UpstreamFailure) as problem:
             if must_be or not _is_of_older_server(problem):
                 raise
@@ -194,7 +203,7 @@ class EraClient:
         Of the capabilities, options are left out: such an upstream cannot announce anything.
         """
         client, sessions = self._clients["sessionless"], list[str | None]()
-        options = probe.options
+        options = probe.options(self._clock())
         options["on_headers"] = lambda headers: sessions.append(headers.get(_SESSION))
         result = await client.request(INITIALIZE, {}, **options)
         if sessions[-1] is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from gateway.errors import GatewayError, RpcError
 
@@ -36,6 +36,10 @@ class Reason(StrEnum):
     """The tool can ask its questions only in a session."""
     CHANGED = "changed"
     """The upstream's definition changed between two legs of a call, or its tool differs from the pinned one."""
+
+
+LIMIT_OPTION: Final = 'the option "max_result_bytes" of the upstream'
+"""What limits an answer, in words for operators and callers."""
 
 
 class UpstreamFailure(GatewayError):

@@ -2,6 +2,7 @@
 
 Measured with `mcp` 2.3: error -32600 with "no back-channel for server-initiated requests". Measured with fastmcp 4:
 error -32603 or, from tools, a failed result. Its text is the same or "via server-initiated requests is unavailable on".
+Measured with the TypeScript SDK 2.4: a failed result with one of two texts of its own, by the era.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MAX_REMEMBERED: Final = 10_000
 _CODES: Final = frozenset({-32600, -32603})
 _TEXT: Final = re.compile(
     r"no back-channel for server-initiated requests|via server-initiated requests is unavailable on"
+    r"|Server-to-client requests are not available on protocol revision"
+    r"|the client on this 2025-era connection did not declare the required capability"
 )
 _MAX_TEXT: Final = 500
 """The longest text that is looked at: longer ones may quote anything."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 import msgspec
 
 from gateway.http_client.client import HttpClient, HttpResponse, RawHeaders
-from gateway.http_client.failures import HttpFailure
+from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
@@ -39,7 +39,7 @@ from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.dialects import Dialect, Stateless
-from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, OnHeaders, OnNotice, RequestOptions, UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
 from gateway.upstreams.statuses import may_have_error, meaning_of
@@ -394,6 +394,8 @@ class StatelessClient:
         try:
             body = await response.body(job.max_bytes, count)
         except HttpFailure as failure:
+            if failure.reason is HttpReason.TOO_LARGE:
+                raise self._too_large(failure.detail) from None
             raise self._http_failure(failure) from None
         message = await self._message(body, job)
         if isinstance(message, Notice):
@@ -410,7 +412,7 @@ class StatelessClient:
             async for piece in pieces:
                 received += len(piece)
                 if limit is not None and received > limit:
-                    raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
+                    raise self._too_large(f"the event stream is larger than {limit} bytes")
                 for start in range(0, len(piece), PORTION_BYTES):
                     portion = piece[start : start + PORTION_BYTES]
                     for event in events.feed(portion):
@@ -423,7 +425,7 @@ class StatelessClient:
                         counted = events.unfinished_bytes
                     await portions.read(size=len(portion))
         except EventTooLarge as error:
-            raise self._failure(Reason.TOO_LARGE, str(error)) from None
+            raise self._too_large(str(error)) from None
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
@@ -541,6 +543,9 @@ class StatelessClient:
 
     def _failure(self, reason: Reason, detail: str, *, sent: bool = True) -> UpstreamFailure:
         return UpstreamFailure(self._upstream, reason, sent=sent, detail=detail)
+
+    def _too_large(self, detail: str) -> UpstreamFailure:
+        return self._failure(Reason.TOO_LARGE, f"{detail}; {LIMIT_OPTION} sets the limit")
 
     def _http_failure(self, failure: HttpFailure) -> UpstreamFailure:
         return self._failure(Reason(failure.reason.value), failure.detail, sent=failure.sent)

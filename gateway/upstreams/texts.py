@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.upstreams.failures import Reason, UpstreamFailure
+from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamFailure
 
 NOT_SENT: Final = "Nothing was sent to it, so you can try again."
 REFUSED: Final = "It refused the request, so it should not have acted."
@@ -53,6 +53,8 @@ _OPERATORS: Final = frozenset(
 def sentence_of(failure: UpstreamFailure) -> str:
     """Return what a caller reads about a failure: what happened, whether the upstream may have acted, what to do."""
     problem = f"The server {failure.upstream!r} {_PROBLEMS[failure.reason]}."
+    if LIMIT_OPTION in failure.detail:
+        problem = f"{problem[:-1]}; {LIMIT_OPTION} sets the limit."
     if failure.reason is Reason.CHANGED:
         return f"{problem} Start it again."
     if failure.reason in _OPERATORS:

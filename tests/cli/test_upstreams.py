@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.check import examine
 from gateway.cli.upstream_call import call
 from gateway.cli.upstreams import pin, show
 from gateway.errors import ConfigurationError
 from gateway.settings.model import Settings
 from tests.cli.test_main import gateway
+from tests.upstreams.client.serving import Shop
+from tests.upstreams.servers.earlier import Earlier
+from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.recording import Recording
 
 
@@ -54,6 +58,31 @@ class Terminal:
 @pytest.fixture
 def terminal(tmp_path: Path, upstream: Recording) -> Terminal:
     return Terminal(tmp_path, bugs={"url": upstream.url})
+
+
+def test_the_list_names_the_era_and_what_needs_a_session(tmp_path: Path) -> None:
+    with Earlier() as few, Earlier(session="s") as held, Shop(answers=[redirect]) as moved:
+        servers = {"few": few, "held": held, "moved": moved}
+        terminal = Terminal(tmp_path, **{name: {"url": server.url} for name, server in servers.items()})
+        text, code = show(terminal.settings, as_json=False)
+        report = examine(environ={}, upstreams=str(terminal.file))
+    assert code == 1
+    lines = {line.split()[0]: line for line in text.splitlines()[1:4]}
+    assert "(http, sessionless); questions and changes of lists are not served" in lines["few"]
+    assert " needs a session  it answers initialize with a session" in lines["held"]
+    assert " redirects " in lines["moved"]
+    assert "/mcp/" in lines["moved"]
+    finding = next(finding for finding in report.findings if finding.subject == "upstreams")
+    assert finding.state == "ok", "a replica can start"
+    assert any("few: ok" in note and "sessionless" in note for note in finding.notes)
+    assert sorted(line.partition(": it")[0].partition(": redirect: ")[0] for line in finding.warnings) == [
+        "held: needs a session",
+        "moved: redirects",
+    ]
+
+
+async def redirect(exchange: Exchange, _message: Any) -> None:
+    exchange.reply(307, headers=[("location", "http://127.0.0.1:1/mcp/")])
 
 
 @pytest.mark.setting("upstreams")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -23,6 +23,7 @@ SENTENCE = (
     "acted on the request; check before you try again. The option \"era\" of the upstream 'few' says how it is "
     "called; ask the operator of this gateway."
 )
+VERSIONS = {"few": "2025-11-25", "json": "2025-06-18"}
 every_wire = pytest.mark.parametrize("wire", WIRES)
 
 
@@ -56,6 +57,11 @@ def json_server() -> Iterator[Earlier]:
 
 
 @pytest.fixture(scope="module")
+def servers(server: InTurn, json_server: Earlier) -> Mapping[str, Served]:
+    return {"few": server, "json": json_server}
+
+
+@pytest.fixture(scope="module")
 def few_site(server: InTurn, json_server: Earlier, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     upstreams = {
         "few": entry(server.url, timeout_seconds=20),
@@ -78,13 +84,13 @@ def direct(server: Served, method: str, params: dict[str, Any], version: str) ->
 
 @every_wire
 @pytest.mark.parametrize("tool", ["echo", "structured", "media", "fail"])
-@pytest.mark.parametrize("upstream", ["few", "json"])
+@pytest.mark.parametrize("upstream", VERSIONS)
 async def test_results_are_those_of_the_server_itself(
-    few_site: Site, server: InTurn, json_server: Earlier, *, wire: str, tool: str, upstream: str
+    few_site: Site, servers: Mapping[str, Served], wire: str, tool: str, upstream: str
 ) -> None:
     arguments = {"text": "ü \u2028 \U0001f511"}
-    asked, version = {"few": (server, "2025-11-25"), "json": (json_server, "2025-06-18")}[upstream]
-    expected = direct(asked, "tools/call", {"name": tool, "arguments": arguments}, version)
+    params = {"name": tool, "arguments": arguments}
+    expected = direct(servers[upstream], "tools/call", params, VERSIONS[upstream])
     async with speaking(wire, few_site, "ada") as call:
         for _ in range(4):
             result = await call("tools/call", call_params(f"{upstream}__{tool}", arguments))

@@ -229,6 +229,7 @@ def _check_failure(reply: Reply, outcome: Fails) -> None:
 def _check_result(reply: Reply, outcome: Passes) -> None:
     if outcome.code is not None:
         assert reply.error["code"] == outcome.code
+        assert reply.status < 500, "it is not the gateway that failed"
         assert len(reply.error["message"]) <= 16_384
         assert not _controls(reply.error["message"])
         assert {"reason", "retryAfterSeconds", "elicitations"}.isdisjoint(reply.error.get("data") or {})

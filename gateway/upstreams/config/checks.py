@@ -31,9 +31,9 @@ def _exchange_problems(start: str, settings: Settings) -> Iterator[str]:
 
 
 def describe(found: UpstreamFile) -> Iterator[str]:
-    """Yield what operators should know of a file: what is served, what is not and why."""
-    served = ", ".join(definition.name for definition in found.definitions)
-    yield f"served: {served}" if served else "no upstream is served"
+    """Yield what operators should know of a file before any upstream is asked."""
+    if not found.definitions:
+        yield "no upstream is served"
     for entry in found.not_served:
         yield f"{entry.name} is not served: {entry.reason}"
     for definition in found.definitions:

@@ -206,7 +206,7 @@ class Definition:
     held_seconds: Annotated[StrictFloat, options.between(1, _DAY)] = 600
     max_in_flight: Annotated[StrictInt, options.between(1, 10_000, "a whole number")] = 64
     max_connections: Annotated[StrictInt, options.between(1, 10_000, "a whole number")] = 100
-    max_result_bytes: Annotated[StrictInt, options.between(1024, 64 * 2**20, "a whole number")] = 4 * 2**20
+    max_result_bytes: Annotated[StrictInt, options.between(1024, 64 * 2**20, "a whole number")] = 16 * 2**20
     idle_seconds: Annotated[StrictFloat, options.between(1, _DAY)] = 300
     rate: options.OptionalRate = None
     instructions: StrictBool = True

@@ -6,6 +6,7 @@ Every mistake is reported, all of them at once, and none of the lines contains a
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,20 +23,27 @@ from gateway.http_client.tls import TlsFiles
 from gateway.settings.problems import Problems
 from gateway.upstreams.config.definition import Choice, Definition, NotServed, Transport, UpstreamFile
 from gateway.upstreams.config.documents import DocumentError, parse_json, parse_toml, repeated_names
-from gateway.upstreams.config.options import PREFIX, PREFIX_USE, Arguments, Environment, File, Folder, Use, is_text
+from gateway.upstreams.config.options import PREFIX, Arguments, Environment, File, Folder, Use, is_text
 from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
 from gateway.upstreams.config.variables import SecretText, VariableError, Variables, shortened, shown
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_UPSTREAMS: Final = 256
-SECTIONS: Final = ("mcpServers", "servers")
-"""The names of the object that holds the upstreams: that of most desktop clients, and that of VS Code."""
+SECTIONS: Final = (("mcpServers",), ("servers",), ("mcp", "servers"))
+"""The paths of the object that holds the upstreams: that of most desktop clients, and those of VS Code."""
+URL_KEYS: Final = ("url", "httpUrl", "serverUrl")
+"""The names of the URL: that of most desktop clients, of Gemini CLI and of Windsurf."""
 
+_PREFIX_CHARACTERS: Final = 32
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)
 
 _HTTP_TYPES: Final = ("http", "streamable-http", "streamableHttp", "streamable_http")
-_BY_KEY: Final[Mapping[str, Transport]] = {"url": "http", "command": "stdio", "python": "python"}
+_BY_KEY: Final[Mapping[str, Transport]] = {
+    **dict.fromkeys(URL_KEYS, "http"),
+    "command": "stdio",
+    "python": "python",
+}
 
 
 class _Command(TypedDict, total=False):
@@ -57,7 +65,7 @@ class _Python(TypedDict):
 _OPTIONS: Final = TypeAdapter(Definition)
 _OTHERS: Final[Mapping[str, TypeAdapter[Any]]] = {"stdio": TypeAdapter(_Command), "python": TypeAdapter(_Python)}
 _KEYS: Final[Mapping[Transport, Collection[str]]] = {
-    "http": ("url", "headers"),
+    "http": (*URL_KEYS, "headers"),
     "stdio": _Command.__annotations__,
     "python": _Python.__annotations__,
 }
@@ -245,13 +253,16 @@ class _DocumentReading:
         if not isinstance(document, dict):
             self._place.wrong(f"{shown(document)} is not valid; use an object")
             return {}
-        sections = [name for name in SECTIONS if name in document]
-        if len(sections) != 1:
-            self._place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
+        found = {path: section for path in SECTIONS if (section := _holder(document, path)) is not None}
+        if len(found) != 1:
+            names = " and ".join(map(".".join, found))
+            self._place.wrong(f"has both {names}; keep one" if found else "has no mcpServers; add it")
             return {}
-        self._without_effect += [key for key in document if key not in SECTIONS]
-        place = self._place.inside(sections[0])
-        entries = place.object(document[sections[0]])
+        ((path, section),) = found.items()
+        self._without_effect += [key for key in document if key != path[0]]
+        self._without_effect += [f"{path[0]}.{key}" for key in section if section is not document and key != path[-1]]
+        place = self._place.inside(*path)
+        entries = place.object(section[path[-1]])
         if not entries:
             place.wrong("names no upstream; add one")
         if len(entries) > MAX_UPSTREAMS:
@@ -280,11 +291,8 @@ class _DocumentReading:
         given = values["gateway"] = place.inside("gateway").object(values.get("gateway"))
         options = _options(given, transport, place.inside("gateway"))
         if "prefix" not in options:
-            options["prefix"] = name.lower().replace("_", "-")
-            if not PREFIX.fullmatch(options["prefix"]):
-                advice = f"the name of the upstream does not make a prefix; write {PREFIX_USE}"
-                place.inside("gateway.prefix").wrong(advice)
-        own = {key: value for key, value in values.items() if key in _KEYS[transport]}
+            options["prefix"] = _prefix_of(name)
+        own = {"url" if key in URL_KEYS else key: values[key] for key in values if key in _KEYS[transport]}
         if transport == "http":
             options |= own
             for key, text in (*_header_misfits(options), *_option_misfits(options)):
@@ -303,6 +311,8 @@ class _DocumentReading:
         except ValidationError as error:
             for mistake in error.errors(include_url=False):
                 loc = mistake["loc"]
+                if loc[0] == "url":
+                    loc = (next((key for key in URL_KEYS if key in document), "url"),)
                 path = loc if any(loc[0] in keys for keys in _KEYS.values()) else ("gateway", *loc)
                 place.inside(*_path(path, document)).wrong(_line(mistake))
             return None
@@ -313,6 +323,23 @@ class _DocumentReading:
         if other != name:
             advice = "write another one" if prefix else "only one upstream may have none"
             place.inside("gateway.prefix").wrong(f"{shown(prefix)} is also the prefix of {shown(other)}; {advice}")
+
+
+def _holder(document: Values, path: Sequence[str]) -> Values | None:
+    """Return the object that has the last member of a path; None if there is none."""
+    holder: Any = document
+    for name in path[:-1]:
+        holder = holder.get(name)
+    return holder if isinstance(holder, dict) and path[-1] in holder else None
+
+
+def _prefix_of(name: str) -> str:
+    """Return the prefix that the name of an upstream makes. Two names may make the same."""
+    prefix = name.lower().replace("_", "-")
+    if PREFIX.fullmatch(prefix):
+        return prefix
+    words = "-".join(re.findall("[a-z0-9]+", prefix)) or hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{'' if words[0].isalpha() else 'u-'}{words}"[:_PREFIX_CHARACTERS].rstrip("-")
 
 
 def _is_disabled(values: Values, place: FilePlace) -> bool:

@@ -175,6 +175,17 @@ async def test_a_result_that_poses_as_a_question_of_a_later_version_is_refused(e
             assert asked.value.reason is Reason.NEEDS_SESSION
 
 
+@pytest.mark.parametrize("more", [{"requestState": "s"}, {"inputResponses": {}}])
+async def test_a_call_that_began_stateless_is_not_begun_again(earlier: Earlier, more: dict[str, Any]) -> None:
+    async with speaking(earlier) as upstream:
+        with pytest.raises(UpstreamFailure) as refused:
+            await upstream.client.request(
+                "tools/call", {"name": "echo", "arguments": {"text": "hi"}, **more}, **OPTIONS
+            )
+        assert refused.value.reason is Reason.CHANGED
+        assert "tools/call" not in earlier.methods
+
+
 async def test_progress_and_logs_are_heard(earlier: Earlier) -> None:
     told: list[tuple[str, dict[str, Any]]] = []
     async with speaking(earlier) as upstream:

@@ -18,6 +18,7 @@ from gateway.upstreams import readings, stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.stateless import QUICK_COMMAS, readings_of_answers
+from gateway.upstreams.texts import sentence_of
 from tests.upstreams.client.serving import CLIENT_INFO, Asking, Shop, asking, fine, notice, result
 from tests.upstreams.lists.fakes import until
 from tests.upstreams.servers.hostile import CALLS, FAILURES, SECRET, SILENT, UNSENT, Hostile, bytes_of
@@ -479,9 +480,37 @@ async def test_an_answer_may_be_as_large_as_the_limit(shop: Shop, client: Asking
     shop.answers = [lambda exchange, _message: bytes_of(body)(exchange, 1)]
 
     if more:
-        assert (await failure_of(client, max_bytes=len(body) - more)).reason is Reason.TOO_LARGE
+        failure = await failure_of(client, max_bytes=len(body) - more)
+        assert failure.reason is Reason.TOO_LARGE
+        assert '"max_result_bytes"' in failure.detail
+        assert '"max_result_bytes" of the upstream sets the limit. It may have acted' in sentence_of(failure)
     else:
         assert await client.call(max_bytes=len(body)) == {"a": "xxxxxxxx"}
+
+
+@pytest.mark.parametrize("given", ["server-error", 7, None, True, {"a": 1}])
+async def test_a_refusal_may_have_another_id_and_its_message_is_shown(shop: Shop, client: Asking, given: Any) -> None:
+    error = {"code": -32600, "message": "Bad Request: Missing session ID"}
+
+    async def refusing(exchange: Exchange, _message: Any) -> None:
+        exchange.json({"jsonrpc": "2.0", "id": given, "error": error}, shown.pop(0))
+
+    shop.answers, shown = [refusing], [400, 404, 422]
+    for _ in range(3):
+        with pytest.raises(UpstreamError) as refused:
+            await client.call()
+        assert (refused.value.code, refused.value.message) == (-32600, error["message"])
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_an_error_with_another_id_is_not_ours_if_the_server_fails_or_succeeds(
+    shop: Shop, client: Asking, status: int
+) -> None:
+    async def failing(exchange: Exchange, _message: Any) -> None:
+        exchange.json({"jsonrpc": "2.0", "id": "server-error", "error": {"code": 1, "message": "x"}}, status)
+
+    shop.answers = [failing]
+    assert (await failure_of(client)).reason in {Reason.WRONG_ID, Reason.SERVER_ERROR}
 
 
 async def large_json(exchange: Exchange, message: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_an_entry_without_options_has_the_defaults() -> None:
     definition = define()
     assert definition == Definition("bugs", "bugs", "http", URL)
     assert (definition.timeout_seconds, definition.held_seconds, definition.max_in_flight) == (60, 600, 64)
-    assert (definition.max_result_bytes, definition.rate, definition.pin) == (4 * 2**20, None, "off")
+    assert (definition.max_result_bytes, definition.rate, definition.pin) == (16 * 2**20, None, "off")
     assert (definition.scope, definition.depends_on_caller) == ("shared", False)
     assert definition.task.of("x") == TaskRule()
 
@@ -196,7 +197,15 @@ def test_a_type_names_the_transport(kind: str) -> None:
     assert define({"type": kind}).transport == "http"
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("my_bugs", "my-bugs"), ("GitHub", "github"), ("a" * 32, "a" * 32)])
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [
+        *[("my_bugs", "my-bugs"), ("GitHub", "github"), ("a" * 32, "a" * 32), ("a__b", "a--b")],
+        *[("my_Server Name", "my-server-name"), ("a.b/c", "a-b-c"), ("@scope/pkg (2)", "scope-pkg-2"), ("-x-", "x")],
+        *[("1password", "u-1password"), ("café", "caf"), ("a" * 64, "a" * 32), ("a" * 31 + " b", "a" * 31)],
+        ("файлы", "u-" + hashlib.sha256("файлы".encode()).hexdigest()[:6]),
+    ],
+)
 def test_a_prefix_is_made_of_the_name(name: str, prefix: str) -> None:
     assert define(name=name).prefix == prefix
 
@@ -280,6 +289,10 @@ def options(gateway: Any) -> dict[str, Any]:
         ({"type": "ws", "url": URL}, "bugs: type: 'ws' is not valid; use http or stdio"),
         ({"type": "stdio", "url": URL}, "bugs: type: 'stdio' does not fit url; remove it"),
         ({"url": URL, "command": "x"}, "bugs: has url and command; keep one of them"),
+        ({"url": URL, "httpUrl": URL}, "bugs: has url and httpUrl; keep one of them"),
+        ({"httpUrl": "ftp://a"}, "bugs: httpUrl: not an http or https URL"),
+        ({"serverUrl": "${NOPE}"}, "bugs: serverUrl: the variable NOPE is not set"),
+        ({"type": "stdio", "serverUrl": URL}, "bugs: type: 'stdio' does not fit serverUrl; remove it"),
         ({"args": ["x"]}, "bugs: has no url, command or python; add one of them"),
         ({}, "bugs: says nothing; add a url, a command or a python object"),
         ({"url": URL, "disabled": "yes"}, "bugs: disabled: 'yes' is not valid; use true or false"),
@@ -364,6 +377,18 @@ def test_credentials_of_callers_are_never_forwarded(name: str, words: str) -> No
     assert words in mistake(entry)
 
 
+@pytest.mark.parametrize("key", ["url", "httpUrl", "serverUrl"])
+@pytest.mark.parametrize("path", [("mcpServers",), ("servers",), ("mcp", "servers")])
+def test_every_spelling_of_desktop_clients_is_read(key: str, path: tuple[str, ...]) -> None:
+    document: dict[str, Any] = {"bugs": {key: URL}}
+    for name in reversed(path):
+        document = {name: document, "inputs": []}
+    found = read(document)
+    assert [definition.url for definition in found.definitions] == [URL]
+    places = [".".join((*path[:depth], "inputs")) for depth in range(len(path))]
+    assert found.notes == (f"upstreams.json: keys that have no effect here: {', '.join(places)}",)
+
+
 @pytest.mark.parametrize(
     ("document", "line"),
     [
@@ -378,7 +403,9 @@ def test_credentials_of_callers_are_never_forwarded(name: str, words: str) -> No
         ),
         ({"mcpServers": {"a": 5}}, "a: 5 is not valid; use an object"),
         ({"mcpServers": {"a\nb": {"url": URL, "gateway": {"prefix": "a"}}}}, r"'a\nb': not a name for an upstream"),
-        ({"mcpServers": {"a b": {"url": URL}}}, "a b: gateway.prefix: the name of the upstream does not make a prefix"),
+        ({"mcp": {"servers": {"a": 5}}, "servers": {}}, "has both servers and mcp.servers; keep one"),
+        ({"mcp": {"servers": []}}, "mcp.servers: a list is not valid; use an object"),
+        ({"mcp": []}, "has no mcpServers; add it"),
         ('{"mcpServers": {"a": {"url": "https://a", "url": "https://b"}}}', "mcpServers.a.url: written twice in one "),
         ('{"mcpServers": ', "not valid JSON at line 1, column 16"),
         (" " * (MAX_FILE_BYTES + 1), "larger than 1048576 bytes"),
@@ -403,6 +430,11 @@ def test_all_mistakes_come_at_once() -> None:
         ["c", "headers.X"],
         ["c", "headers.Y"],
     ]
+
+
+def test_names_that_make_one_prefix_collide() -> None:
+    [line] = mistakes({"mcpServers": {"a.b": {"url": URL}, "a b": {"url": URL}}})
+    assert line.endswith("a b: gateway.prefix: 'a-b' is also the prefix of 'a.b'; write another one")
 
 
 @pytest.mark.parametrize("others", [{"a-b": {"url": URL}}, {"x": {"url": URL, "gateway": {"prefix": "a-b"}}}])

@@ -21,6 +21,15 @@ NO_CHANNEL = (
 )
 FASTMCP = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections."
 
+TYPESCRIPT = (
+    "Server-to-client requests are not available on protocol revision 2026-07-28: 'elicitation/create' cannot be sent "
+    "while serving a request on that revision. Return inputRequired({ ... }) from the handler instead"
+)
+TYPESCRIPT_SESSIONLESS = (
+    "Cannot request input 'name' (elicitation/create): the client on this 2025-era connection did not declare the "
+    "required capability (no client capabilities)"
+)
+
 
 def failed(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": True}
@@ -31,7 +40,9 @@ def test_the_errors_of_known_servers_are_recognised(code: int, text: str) -> Non
     assert is_error_of_session(UpstreamError("up", code, text))
 
 
-@pytest.mark.parametrize("text", [FASTMCP, f"Error calling tool 'ask': {NO_CHANNEL}"])
+@pytest.mark.parametrize(
+    "text", [FASTMCP, f"Error calling tool 'ask': {NO_CHANNEL}", TYPESCRIPT, TYPESCRIPT_SESSIONLESS]
+)
 def test_the_failed_results_of_known_servers_are_recognised(text: str) -> None:
     assert is_result_of_session(failed(text))
 

@@ -1,0 +1,100 @@
+"""A server of the `mcp` SDK 1.x without sessions. Usage: python sessionless_python1.py PORT [json]."""
+
+# mypy: ignore-errors
+# The type checker sees other versions, which are installed in its environment.
+
+import asyncio
+import sys
+from typing import Any
+
+from mcp.server.fastmcp import Context, FastMCP
+from mcp.server.fastmcp.utilities.types import Image
+from pydantic import BaseModel
+
+server = FastMCP(
+    "python1",
+    host="127.0.0.1",
+    port=int(sys.argv[1]),
+    stateless_http=True,
+    json_response="json" in sys.argv,
+    log_level="ERROR",
+)
+
+
+class Name(BaseModel):
+    """The answer to the question."""
+
+    name: str
+
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say the text again."""
+    return text
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool()
+def picture() -> Any:
+    """Return a picture."""
+    return Image(data=b"\x89PNG", format="png")
+
+
+@server.tool()
+def broken() -> str:
+    """Fail."""
+    raise ValueError("in its own words")
+
+
+@server.tool()
+async def ask(ctx: Context[Any, Any, Any]) -> str:
+    """Ask the user."""
+    answer = await ctx.elicit("What is your name?", Name)
+    return answer.action
+
+
+@server.tool()
+async def steps(ctx: Context[Any, Any, Any]) -> str:
+    """Report progress."""
+    await ctx.report_progress(1, 2, "half")
+    return "done"
+
+
+@server.tool()
+async def slow() -> str:
+    """Take long, and print how the call goes."""
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        sys.stdout.write("cancelled\n")
+        sys.stdout.flush()
+        raise
+    return "finally"
+
+
+@server.prompt()
+def greeting(name: str) -> str:
+    """Greet somebody."""
+    return f"Hello, {name}!"
+
+
+@server.resource("note://today")
+def today() -> str:
+    """Return a note."""
+    return "a note"
+
+
+@server.resource("item://{number}")
+def item(number: str) -> str:
+    """Return an item."""
+    return f"item {number}"
+
+
+server.run("streamable-http")

@@ -1,0 +1,64 @@
+// A server of the TypeScript SDK 1.x without sessions: each request has a server of its own.
+// Usage: node sessionless_typescript1.mjs FOLDER PORT [json], where FOLDER has the SDK in its node_modules.
+
+import { createRequire } from 'node:module';
+import { createServer } from 'node:http';
+import { resolve } from 'node:path';
+
+const [folder, port, form] = process.argv.slice(2);
+const require = createRequire(resolve(folder, 'package.json'));
+const { McpServer, ResourceTemplate } = require('@modelcontextprotocol/sdk/server/mcp.js');
+const { StreamableHTTPServerTransport } = require('@modelcontextprotocol/sdk/server/streamableHttp.js');
+const { ElicitResultSchema } = require('@modelcontextprotocol/sdk/types.js');
+const { z } = require('zod');
+
+const text = value => ({ content: [{ type: 'text', text: value }] });
+
+function made() {
+    const server = new McpServer({ name: 'typescript1', version: '1' });
+    server.registerTool('echo', { inputSchema: { text: z.string() } }, ({ text: said }) => text(said));
+    const sum = { inputSchema: { a: z.number(), b: z.number() }, outputSchema: { result: z.number() } };
+    server.registerTool('add', sum, ({ a, b }) => ({ ...text(`${a + b}`), structuredContent: { result: a + b } }));
+    const image = { type: 'image', data: 'iVBORw==', mimeType: 'image/png' };
+    server.registerTool('picture', {}, () => ({ content: [image] }));
+    server.registerTool('broken', {}, () => {
+        throw new Error('in its own words');
+    });
+    server.registerTool('ask', {}, async extra => {
+        const requestedSchema = { type: 'object', properties: { name: { type: 'string' } } };
+        const params = { mode: 'form', message: 'What is your name?', requestedSchema };
+        return text((await extra.sendRequest({ method: 'elicitation/create', params }, ElicitResultSchema)).action);
+    });
+    server.registerTool('steps', {}, async extra => {
+        const params = { progressToken: extra._meta?.progressToken, progress: 1, total: 2, message: 'half' };
+        await extra.sendNotification({ method: 'notifications/progress', params });
+        return text('done');
+    });
+    server.registerPrompt('greeting', { argsSchema: { name: z.string() } }, ({ name }) => ({
+        messages: [{ role: 'user', content: { type: 'text', text: `Hello, ${name}!` } }]
+    }));
+    const contents = (uri, value) => ({ contents: [{ uri: uri.href, mimeType: 'text/plain', text: value }] });
+    server.registerResource('today', 'note://today', {}, uri => contents(uri, 'a note'));
+    const template = new ResourceTemplate('item://{number}', { list: undefined });
+    server.registerResource('item', template, {}, (uri, { number }) => contents(uri, `item ${number}`));
+    return server;
+}
+
+const listener = createServer(async (request, response) => {
+    if (request.method !== 'POST') {
+        response.writeHead(405).end();
+        return;
+    }
+    const transport = new StreamableHTTPServerTransport({
+        sessionIdGenerator: undefined,
+        enableJsonResponse: form === 'json'
+    });
+    const server = made();
+    response.on('close', () => {
+        transport.close();
+        server.close();
+    });
+    await server.connect(transport);
+    await transport.handleRequest(request, response);
+});
+listener.listen(Number(port), '127.0.0.1');
