@@ -29,6 +29,7 @@ _MAX_BYTES: Final = 16 << 20
 _COUNTED: Final = {
     "gateway_legs_in_flight": "running",
     "gateway_tasks_running": "running",
+    "gateway_draining": "draining",
     "gateway_worker_concurrency": "places",
     "gateway_calls_waiting": "held",
     "gateway_legs_total": "legs",
@@ -48,6 +49,7 @@ class ProcessStatus:
         running: legs, or tasks of a worker.
         places: how many tasks a worker may run at once.
         held: calls of a replica that wait for an answer of their clients.
+        draining: 1 of a replica that shuts down.
         legs, refused: since the start of the process.
     """
 
@@ -58,6 +60,7 @@ class ProcessStatus:
     running: int = 0
     places: int | None = None
     held: int | None = None
+    draining: int = 0
     legs: int = 0
     refused: int | None = None
     problem: str = ""
@@ -198,7 +201,7 @@ def _row(status: ProcessStatus) -> tuple[object, ...]:
     running = f"{status.running}" if status.places is None else f"{status.running} of {status.places}"
     return (
         status.process,
-        status.kind,
+        f"{status.kind}, draining" if status.draining else status.kind,
         status.version,
         duration(status.up_seconds),
         running,

@@ -17,7 +17,10 @@ OWNERS: Final = ("settings", "_settings")
 POLICY: Final = "LegPolicy"
 POLICY_OWNERS: Final = ("policy", "_policy")
 COMMON_WORDS: Final = frozenset(
-    {"tools", "upstreams", "audience", "auth", "log_level", "peers", "playground", "replica_url", "seal_keys"}
+    {
+        *("tools", "upstreams", "audience", "auth", "host", "log_level", "peers", "playground", "port"),
+        *("replica_url", "seal_keys"),
+    }
 )
 """Settings whose names mean other things, too: only `settings.<name>` is a reading."""
 OTHER_MEANINGS: Final = {

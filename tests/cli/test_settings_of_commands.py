@@ -17,6 +17,7 @@ from gateway.observability import logs
 from gateway.process.preflight import find_problems, find_tool_problems, find_upstream_problems
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
+from gateway.web.listener import listen
 
 REQUIRED = '{"mcpServers": {"bugs": {"url": "http://127.0.0.1:9/mcp", "gateway": {"task": "required"}}}}'
 
@@ -99,7 +100,25 @@ async def test_dev_gives_its_processes_the_time_to_drain_that_is_set() -> None:
     assert [nursery._drain_seconds for nursery in kept] == [7]
 
 
-@pytest.mark.setting("auth", "tools")
+@pytest.mark.setting("host", "port")
+def test_dev_listens_where_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen("127.0.0.2", 0) as free:
+        port = free.getsockname()[1]
+    listening: list[Any] = []
+
+    def supervise(
+        _fleet: object, _settings: object, listener: Any, _console: object, *, origin: str, **_: object
+    ) -> int:
+        listening.append((listener.getsockname(), origin))
+        return 0
+
+    monkeypatch.setattr(dev, "_supervise", supervise)
+    environ = {"GATEWAY_HOST": "127.0.0.2", "GATEWAY_PORT": str(port), "GATEWAY_METRICS_PORT": "off"}
+    assert dev.run(1, 0, environ=environ) == 0
+    assert listening == [(("127.0.0.2", port), f"http://127.0.0.2:{port}")]
+
+
+@pytest.mark.setting("auth", "host", "tools")
 @pytest.mark.parametrize(
     ("environ", "says"),
     [({"GATEWAY_AUTH": "none"}, "GATEWAY_AUTH"), ({"GATEWAY_TOOLS": "./no_such_file.py"}, "no_such_file")],

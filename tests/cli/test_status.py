@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.samples import Sample
 
 from gateway.cli import status
 from gateway.cli.status import ProcessStatus, own_metrics
@@ -117,6 +118,14 @@ async def test_the_counts_of_a_replica_are_summed_over_their_labels() -> None:
 async def test_what_is_not_the_metrics_of_a_process_is_a_problem_of_that_process(body: bytes, problem: str) -> None:
     with answering(body) as url:
         assert (await asyncio.to_thread(asyncio.run, read(url))).problem == problem
+
+
+def test_a_replica_that_drains_is_marked() -> None:
+    draining = ProcessStatus("10.0.0.11:9464", "replica", "0.3.0", draining=1)
+    assert "  replica, draining  0.3.0  " in "\n".join(status._as_text([draining], None, ""))
+    samples = [Sample("gateway_build_info", {"version": "0.3.0"}, 1), Sample("gateway_legs_in_flight", {}, 0)]
+    assert status._read("r", [*samples, Sample("gateway_draining", {}, 1)]).draining == 1
+    assert status._read("r", samples).draining == 0
 
 
 def test_versions_are_counted_while_a_release_is_rolled_out() -> None:
