@@ -199,6 +199,8 @@ def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError)
     """Return why an upstream did not answer, for operators."""
     if isinstance(failure, NeedsSession):
         return failure.detail
+    if isinstance(failure, UpstreamFailure) and failure.reason is Reason.NEEDS_SESSION:
+        return 'it asks its user in a way that needs a session; the option "era" says how it is called'
     if isinstance(failure, UpstreamError):
         return f"it answers with error {failure.code}: {clean_line(str(failure))}"
     if definition.credentials.kind == "token_exchange":

@@ -81,6 +81,13 @@ def test_the_list_names_the_era_and_what_needs_a_session(tmp_path: Path) -> None
     ]
 
 
+def test_a_tool_that_asks_without_a_session_names_the_option(tmp_path: Path) -> None:
+    with Earlier() as few:
+        terminal = Terminal(tmp_path, few={"url": few.url})
+        assert terminal.call("few", "ask") == 1
+    assert 'needs a session; the option "era"' in terminal.said[-1]
+
+
 async def redirect(exchange: Exchange, _message: Any) -> None:
     exchange.reply(307, headers=[("location", "http://127.0.0.1:1/mcp/")])
 

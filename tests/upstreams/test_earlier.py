@@ -30,9 +30,9 @@ every_wire = pytest.mark.parametrize("wire", WIRES)
 class InTurn(Served):
     """Two servers behind one address, which get the requests in turn and know nothing of each other."""
 
-    def __init__(self, **options: Any) -> None:
-        self.servers = Earlier(**options), Earlier(**options)
-        turns = itertools.cycle(self.servers)
+    def __init__(self, *servers: Earlier) -> None:
+        self.servers = servers
+        turns = itertools.cycle(servers)
 
         async def handle(exchange: Exchange) -> None:
             await next(turns).handle(exchange)
@@ -46,7 +46,7 @@ class InTurn(Served):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[InTurn]:
-    with InTurn() as server:
+    with Earlier() as one, Earlier() as other, InTurn(one, other) as server:
         yield server
 
 
