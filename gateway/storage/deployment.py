@@ -97,8 +97,8 @@ class Deployment:
         infos = await self._client.info()
         for info in infos:
             _check_server(info)
-        self._client.telemetry.redis_watch.see(infos)
         await self._agree()
+        self._client.telemetry.redis_watch.see(infos)  # a store that cannot be used has one error, and no warning
         for partition in range(self._keys.partitions):
             await self.make_group(partition)
         now = asyncio.get_running_loop().time()

@@ -72,9 +72,10 @@ def test_a_check_reports_mistakes_and_warns_of_one_credential_for_all(tmp_path: 
     path = write(tmp_path, {"url": URL, "headers": {"X-Token": "${TOKEN}"}})
     report = examine(None, {**environ, "TOKEN": "hunter2"}, upstreams=path)
     assert report.exit_code == 0
-    [warning] = [line for line in report.as_text().splitlines() if "warning" in line]
-    assert warning.split(maxsplit=2)[:2] == ["upstreams", "warning"]
-    assert "bugs: one credential for all callers, and no scopes" in warning
+    shared, silent = [line for line in report.as_text().splitlines() if "warning" in line]
+    assert shared.split(maxsplit=2)[:2] == silent.split(maxsplit=2)[:2] == ["upstreams", "warning"]
+    assert "bugs: one credential for all callers, and no scopes" in shared
+    assert "bugs: unreachable" in silent
     assert "hunter2" not in report.as_text() + report.as_json()
     report = examine(None, {**environ, "GATEWAY_UPSTREAMS": path})
     [finding] = [finding for finding in report.findings if finding.subject == UPSTREAMS]

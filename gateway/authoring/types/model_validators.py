@@ -50,7 +50,7 @@ def bounded_validator(schema: CoreSchema, *, stops: bool = True) -> SchemaValida
     Raises:
         TypeError: a type would compile or import what callers send.
     """
-    rewriting = _Rewriting(stops=stops)
+    rewriting = _SchemaRewriting(stops=stops)
     bounded = rewriting.of(schema)
     for guard in rewriting.guards:
         guard.complete(bounded.get("definitions", []))
@@ -58,7 +58,7 @@ def bounded_validator(schema: CoreSchema, *, stops: bool = True) -> SchemaValida
     return SchemaValidator(bounded, _use_prebuilt=False)
 
 
-class _Rewriting:
+class _SchemaRewriting:
     """Makes a core schema of another one, whose validator has a cost in proportion."""
 
     def __init__(self, *, stops: bool) -> None:
