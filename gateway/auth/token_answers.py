@@ -8,9 +8,9 @@ from collections.abc import Container
 from typing import Any, Final
 from urllib.parse import quote_plus
 
+import msgspec
+
 from gateway.auth.fetch import Fetched
-from gateway.errors import ParseError, TooManyValues
-from gateway.protocol.strict_json import decode
 
 MAX_ANSWER_BYTES: Final = 1 << 16
 MAX_TOKEN_CHARACTERS: Final = 16_384
@@ -78,8 +78,8 @@ def basic(client_id: str, client_secret: str) -> str:
 
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
-        told = decode(body)
-    except (ParseError, TooManyValues):
+        told = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
         raise NoToken("the answer is not a JSON object")
