@@ -42,6 +42,7 @@ def status_of(process: Replica | Worker, report: Mapping[str, Any]) -> dict[str,
     return dict(found)
 
 
+@pytest.mark.setting("redis_url")
 def test_the_status_of_a_fleet_shows_its_processes_and_its_tasks(site: Site) -> None:
     worker = site.worker("w1", "--concurrency", "3")
     oldest = site.create("ask")
@@ -214,9 +215,18 @@ def test_nothing_is_cancelled_without_a_line_if_lines_are_required(site: Site) -
     assert site.get(waiting)["status"] == "cancelled"
 
 
-@pytest.mark.parametrize("name", ["GATEWAY_REDIS_URL", "GATEWAY_SEAL_KEYS", "GATEWAY_AUDIENCE"])
-def test_tasks_need_the_settings_of_their_store_and_no_tools(site: Site, name: str) -> None:
-    result = run(site, "tasks", "list", **{name: "", "GATEWAY_TOOLS": ""})
+@pytest.mark.setting("redis_url")
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("tasks list", "GATEWAY_REDIS_URL"),
+        ("tasks list", "GATEWAY_SEAL_KEYS"),
+        ("tasks list", "GATEWAY_AUDIENCE"),
+        ("status", "GATEWAY_SEAL_KEYS"),
+    ],
+)
+def test_tasks_need_the_settings_of_their_store_and_no_tools(site: Site, command: str, name: str) -> None:
+    result = run(site, *command.split(), **{name: "", "GATEWAY_TOOLS": ""})
     assert result.returncode == 2
     assert result.stderr.startswith(f"gateway: {name}: not set")
     assert len(result.stderr.splitlines()) == 1
