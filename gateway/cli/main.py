@@ -119,6 +119,7 @@ def _parser(command: Sequence[str], worker: argparse.ArgumentParser | None = Non
     _add_check(commands)
     _add_status(commands)
     _add_tasks(commands)
+    _add_reload(commands)
     _add_completion(commands)
     _add_size(commands, with_options=list(command) == ["size"])
     if worker is not None:
@@ -443,6 +444,30 @@ def _add_tasks(commands: _Commands) -> None:
 
 def _add_owner_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--owner", default="", metavar="NAME", help="tasks of owners whose names begin like this")
+
+
+def _add_reload(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "reload",
+        help="make the processes of this machine read their files again",
+        description=(
+            "Send SIGHUP to the replicas and workers of this machine. They read keys, upstreams and the Redis URL "
+            "again, and open a moved audit log again."
+        ),
+        epilog="Exit codes: 0 the signal was sent, 1 there is no such process, or it belongs to another user.",
+    )
+    parser.set_defaults(run=_reload)
+
+
+def _reload(_arguments: argparse.Namespace) -> int:
+    from gateway.cli.reload import reload_processes
+
+    reached = reload_processes()
+    if not reached:
+        print("gateway: no replica or worker of this user runs on this machine", file=sys.stderr)
+        return 1
+    print(f"sent SIGHUP to {', '.join(map(str, reached))}")
+    return 0
 
 
 def _add_completion(commands: _Commands) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.main import main
 from loadtest.cluster import Replica, new_key, wait_until
 from loadtest.cluster.common import HOST, REPOSITORY, clean_environment
 from loadtest.cluster.processes import GatewayProcess, Worker
@@ -219,3 +220,27 @@ def test_a_tool_that_handles_a_signal_itself_keeps_its_handler(tmp_path: Path) -
         fleet["r1"].signal(signal.SIGUSR1)
         wait_until((tmp_path / "got").exists, "the handler of the tool")
         assert post(fleet["r1"], ECHO).status == 200
+
+
+def test_a_command_sends_the_signal_to_the_processes_of_this_machine(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It sees only the process of this test, because others that run here belong to other tests."""
+    process, terminal = start("SIG_IGN")
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()", "gateway", "serve"], stdin=subprocess.PIPE
+    )
+    processes = tmp_path / "proc"
+    processes.mkdir()
+    for pid in (process.pid, other.pid):
+        (processes / str(pid)).symlink_to(f"/proc/{pid}")
+    monkeypatch.setattr("gateway.cli.reload.PROCESSES", processes)
+    assert main(["reload"]) == 0
+    assert capsys.readouterr().out == f"sent SIGHUP to {process.pid}\n"
+    wait_until(lambda: "files read again" in (tmp_path / "log").read_text(), "the files to be read again")
+    assert other.poll() is None, "a process that the signal would end does not get it"
+    other.communicate()
+    process.terminate()
+    process.wait(timeout=60)
+    os.close(terminal)
+    assert main(["reload"]) == 1
