@@ -121,7 +121,7 @@ class Nursery:
         self._drain_seconds = drain_seconds
         self._console = console
         self._stop = orders.stopping if stop is None else stop
-        self._before_exec = _bind_to_parent()
+        self._before_exec = bind_to_parent()
 
     async def keep(self, child: Child) -> None:
         """Start a child, and restart it whenever it dies, until asked to stop."""
@@ -239,10 +239,10 @@ class Nursery:
 
         A process that left the child's group is not stopped. It may keep the pipe open, so the wait is bounded.
         """
-        _signal_group(group, signal.SIGTERM)
+        signal_group(group, signal.SIGTERM)
         patience = _LAST_WORDS_SECONDS_WHEN_STOPPING if self._stop.is_set() else _LAST_WORDS_SECONDS
         await asyncio.wait([output], timeout=patience)
-        _signal_group(group, signal.SIGKILL)
+        signal_group(group, signal.SIGKILL)
         output.cancel()
         await asyncio.wait([output])
 
@@ -281,7 +281,7 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
         task.cancel()
 
 
-def _bind_to_parent() -> Callable[[], None] | None:
+def bind_to_parent() -> Callable[[], None] | None:
     """Return what a child calls first, so the system kills it when its parent dies. Return None except on Linux.
 
     Without it, children would outlive a parent that is killed.
@@ -303,6 +303,7 @@ def _cause_of_death(exit_code: int) -> str:
     return f"died with exit code {exit_code}" if exit_code >= 0 else f"was killed by {signal.Signals(-exit_code).name}"
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to all processes of a group that still exist."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

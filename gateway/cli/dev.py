@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Final
 
 from gateway.auth.bind import check_bind
-from gateway.cli.children import EXIT_CONFIGURATION, Child, Nursery, Orders, first_of
+from gateway.cli.children import (
+    EXIT_CONFIGURATION,
+    Child,
+    Nursery,
+    Orders,
+    bind_to_parent,
+    first_of,
+    signal_group,
+)
 from gateway.cli.console import Console
 from gateway.cli.embedded_store import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
 from gateway.cli.fleet import Fleet, KeyFile, Kind, Member
@@ -46,6 +54,8 @@ _STORE_STOP_SECONDS: Final = 3.0
 _ABANDONED_DRAIN_SECONDS: Final = 2.0
 _LAST_WORDS_SECONDS: Final = 10.0
 _LAST_PORT: Final = 65535
+_CHECK_SECONDS: Final = 10.0
+"""How long importing the tools may delay the start."""
 
 
 def run(
@@ -120,17 +130,33 @@ def _supervise(
 def _check_tools(environ: Mapping[str, str]) -> None:
     """Import the tools once, so that a mistake is reported once instead of by every replica and worker.
 
-    Another process does it: this one must not run code of tools, which may bind ports or start threads.
+    Another process does it: this one must not run code of tools, which may bind ports or start threads. All that it
+    started ends with it.
 
     Raises:
         ConfigurationError: the tools cannot be served.
     """
-    checked = subprocess.run(  # noqa: S603 - our own program
-        [*START_GATEWAY, "tools"], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
-    )
-    if checked.returncode == EXIT_CONFIGURATION:
-        lines = checked.stderr.decode(errors="replace").splitlines()
-        raise ConfigurationError(*(line.removeprefix("gateway: ") for line in lines))
+    with tempfile.TemporaryFile() as errors:  # no pipe: processes that tools start may keep it open
+        checking = subprocess.Popen(  # noqa: S603 - our own program
+            [*START_GATEWAY, "tools"],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            process_group=0,
+            preexec_fn=bind_to_parent(),  # noqa: PLW1509 - it only makes system calls
+        )
+        try:
+            exit_code = checking.wait(_CHECK_SECONDS)
+        except subprocess.TimeoutExpired:
+            return  # a replica says more while it imports them
+        finally:
+            signal_group(checking.pid, signal.SIGKILL)
+            checking.wait()
+        errors.seek(0)
+        text = "\n" + errors.read().decode(errors="replace").rstrip()
+    if exit_code == EXIT_CONFIGURATION:
+        raise ConfigurationError(*text.split("\ngateway: ")[1:])  # without what tools wrote before
 
 
 def _load_settings(environ: Mapping[str, str], console: Console) -> Settings:

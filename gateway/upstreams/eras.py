@@ -28,6 +28,9 @@ DISCOVER: Final = "server/discover"
 LEARNT_SECONDS: Final = 3600.0
 """How long an upstream counts as sessionless, before it is asked again whether it has become stateless."""
 
+REFUSED_SECONDS: Final = 60.0
+"""The same for one that can be called only in a session."""
+
 KnownEra: TypeAlias = Literal["stateless", "sessionless", "session"]
 _CalledEra: TypeAlias = Literal["stateless", "sessionless"]
 _CALLED: Final[tuple[_CalledEra, ...]] = ("stateless", "sessionless")
@@ -37,6 +40,7 @@ _OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED, Reason.WR
 """How a request ends that an older server refuses without a JSON-RPC error."""
 _OTHER_ERA: Final = frozenset({-32000, -32600, -32022})
 """Errors by which an upstream may say that it is spoken to in the wrong way: no session, no such version."""
+_NO_SUCH_METHOD: Final = -32601
 _SERVER_ERRORS: Final = 500
 _CONTINUES: Final = frozenset({"requestState", "inputResponses"})
 """Members of a request that continues a call, as only 2026-07-28 has them."""
@@ -124,19 +128,23 @@ class EraClient:
         chosen = self._eras.of(params["name"] if method == "tools/call" else "")
         era = chosen if chosen in _CALLED else self._era
         try:
-            if era is None:
+            if chosen not in _CALLED and not self._is_known():
                 await self._learn(probe, self._discovered_once)
                 era = self._era
-            elif era == "sessionless" and not self._dialect.version:
+            elif era == "sessionless" and not self._dialect.version and self._clock() >= self._asks_again_at:
                 await self._learn(probe, self._initialized)
         except UpstreamError as error:
             detail = f"error {error.code} while it was asked how to call it"
             raise UpstreamFailure(self._upstream, Reason.SERVER_ERROR, sent=False, detail=detail) from None
         except UpstreamFailure as failure:
             raise UpstreamFailure(self._upstream, failure.reason, sent=False, detail=failure.detail) from None
-        if era is None or era == "session":
+        if era is None or era == "session" or (era == "sessionless" and not self._dialect.version):
             raise NeedsSession(self._upstream)
         return era
+
+    def _is_known(self) -> bool:
+        """Return whether the era of tools without an option is known, and need not be asked for again."""
+        return self._era == "stateless" or (self._era is not None and self._clock() < self._asks_again_at)
 
     async def _learn(self, probe: _Probe, step: _Step) -> dict[str, Any]:
         """Ask the upstream, for one request at a time, within the time of the request that needs it."""
@@ -152,7 +160,7 @@ class EraClient:
             self._learning.release()
 
     async def _discovered_once(self, probe: _Probe) -> dict[str, Any]:
-        return {} if self._era is not None else await self._discovered(probe)
+        return {} if self._is_known() else await self._discovered(probe)
 
     async def _discovered(self, probe: _Probe) -> dict[str, Any]:
         """Ask the upstream who it is, and learn its era.
@@ -187,7 +195,7 @@ class EraClient:
         try:
             found = await self._clients["stateless"].request(DISCOVER, {}, **probe.options(self._clock()))
         except (UpstreamError, UpstreamFailure) as problem:
-            if must_be or not _is_of_older_server(problem):
+            if must_be or not _is_of_older_server(problem, known_as_newer=self._era == "stateless"):
                 raise
             return None
         versions = found.get("supportedVersions")
@@ -207,6 +215,7 @@ class EraClient:
         options["on_headers"] = lambda headers: sessions.append(headers.get(_SESSION))
         result = await client.request(INITIALIZE, {}, **options)
         if sessions[-1] is not None:
+            self._asks_again_at = self._clock() + REFUSED_SECONDS
             await client.end_session(sessions[-1], probe.requester)
             raise NeedsSession(self._upstream)
         version, capabilities = result.get("protocolVersion"), result.get("capabilities")
@@ -223,8 +232,12 @@ class EraClient:
         return UpstreamFailure(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
 
 
-def _is_of_older_server(problem: UpstreamError | UpstreamFailure) -> bool:
-    """Return whether `server/discover` was refused as servers refuse that do not know it."""
+def _is_of_older_server(problem: UpstreamError | UpstreamFailure, *, known_as_newer: bool) -> bool:
+    """Return whether `server/discover` was refused as servers refuse that do not know it.
+
+    A server that was `known_as_newer` may refuse for a moment in many ways. Only a clear answer counts there.
+    """
     if isinstance(problem, UpstreamError):
-        return problem.status < _SERVER_ERRORS
-    return problem.reason in _OLDER_REASONS
+        is_clear = problem.code == _NO_SUCH_METHOD or problem.code in _OTHER_ERA
+        return problem.status < _SERVER_ERRORS and (is_clear or not known_as_newer)
+    return problem.reason in _OLDER_REASONS and not known_as_newer

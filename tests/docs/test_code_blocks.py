@@ -113,7 +113,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     'export LOADTEST_TOKEN_COMMAND="my-idp token': "it is the reader's own identity provider",
     ".venv/bin/python -m loadtest baseline --target": "it is the reader's own deployment",
     ".venv/bin/locust -f loadtest/locustfile.py --host https://": "it is the reader's own deployment",
-    "gateway worker --concurrency 32 --metrics-port 9091": "the Redis and the file of keys are the reader's own",
+    "gateway worker --concurrency 32 --metrics-port 9465": "the Redis and the file of keys are the reader's own",
     "export GATEWAY_REDIS_URL=rediss://": "the Redis is the reader's own",
     "export GATEWAY_TOOLS=bugs GATEWAY_AUDIENCE=bugs.example.com": "the keys that it names are the reader's own",
     "pip install --require-hashes --no-deps": "it installs into the reader's environment",

@@ -14,7 +14,7 @@ from gateway.http_client.client import HttpClient
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.credentials import PlainHeaders
 from gateway.upstreams.dialects import Sessionless, Stateless
-from gateway.upstreams.eras import LEARNT_SECONDS, EraClient
+from gateway.upstreams.eras import LEARNT_SECONDS, REFUSED_SECONDS, EraClient
 from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY
 from gateway.upstreams.stateless import StatelessClient
@@ -268,3 +268,36 @@ async def test_a_call_that_was_sent_is_not_sent_again(earlier: Earlier) -> None:
                 "initialize",
                 "tools/call",
             ]
+
+
+async def test_calls_alone_find_out_that_a_server_no_longer_needs_a_session() -> None:
+    with Earlier(session="s-1") as server:
+        async with speaking(server) as upstream:
+            for _ in range(2):
+                with pytest.raises(NeedsSession):
+                    await upstream.call()
+            assert server.methods == ["server/discover", "initialize", "DELETE"], "it is asked once"
+            server.session = None
+            upstream.now += REFUSED_SECONDS
+            assert (await upstream.call())["content"][0]["text"] == "hi"
+
+
+@pytest.mark.parametrize("refusal", ["internal", "sdk1_params", "text", "page"])
+async def test_a_stateless_server_stays_so_unless_it_clearly_says_otherwise(refusal: str) -> None:
+    with Earlier(refusal=refusal) as server:
+        async with speaking(server) as upstream:
+            upstream.client._era = "stateless"
+            with pytest.raises((UpstreamError, UpstreamFailure)):
+                await upstream.discover()
+            assert upstream.client.era == "stateless"
+            assert server.methods == ["server/discover"]
+
+
+async def test_a_server_that_gives_sessions_is_not_asked_for_each_call_though_an_option_says_otherwise() -> None:
+    with Earlier(session="s-1") as server:
+        async with speaking(server, ByGlob("sessionless")) as upstream:
+            upstream.now = 1.0
+            for _ in range(3):
+                with pytest.raises(NeedsSession):
+                    await upstream.call()
+            assert server.methods == ["initialize", "DELETE"]
