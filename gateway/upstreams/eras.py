@@ -136,6 +136,8 @@ class EraClient:
         except UpstreamError as error:
             detail = f"error {error.code} while it was asked how to call it"
             raise UpstreamFailure(self._upstream, Reason.SERVER_ERROR, sent=False, detail=detail) from None
+        except NeedsSession:
+            raise
         except UpstreamFailure as failure:
             raise UpstreamFailure(self._upstream, failure.reason, sent=False, detail=failure.detail) from None
         if era is None or era == "session" or (era == "sessionless" and not self._dialect.version):
