@@ -1,6 +1,7 @@
-"""Keeps the keys of sets and dicts from having the same hash, which would make each look-up compare all of them.
+"""Keeps the keys of sets and dicts from being in each other's way, which would make each look-up pass all of them.
 
-Python hashes texts with a secret, but numbers, and what is made of numbers, in a way that everybody can compute.
+Python hashes texts with a secret, but numbers, and what is made of numbers, in a way that everybody can compute. Keys
+with one hash are compared. Those with different ones may still be looked for in the same places of a table.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pydantic_core import ValidationError as CoreValidationError
 
 MOST_COLLIDING: Final = 16
 """How many different keys may have the same hash. A few do by chance: -1 and -2, and pairs of them."""
+
+MOST_SPREAD: Final = 1000
+"""How many keys there may be whose hashes do not lie close together: looking for all takes 1 ms at worst."""
 
 _KEYS: Final = {
     **dict.fromkeys(("set", "frozenset"), "items_schema"),
@@ -83,14 +87,18 @@ class KeyGuard:
         except TypeError:
             raise PydanticKnownError("set_item_not_hashable") from None
         if collide:
-            raise PydanticCustomError("colliding_keys", "Too many of its numbers have the same hash; send a part of it")
+            raise PydanticCustomError(
+                "colliding_keys",
+                "Too many of its numbers may collide as keys; send a part of it, with up to 1,000 numbers",
+            )
 
 
 def _collide(keys: list[Any]) -> bool:
-    """Return whether many different keys have the same hash."""
-    if len(set(map(hash, keys))) == len(keys):
-        return False
-    return _more_than_few(keys)
+    """Return whether many different keys may be looked for in the same places."""
+    hashes = [hash(key) for key in keys]
+    if len(hashes) > MOST_SPREAD and max(hashes) - min(hashes) >= 2 * len(hashes):
+        return True
+    return len(set(hashes)) < len(hashes) and _more_than_few(keys)
 
 
 def _more_than_few(keys: Iterable[Any]) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, Json
 
 from gateway.authoring.arguments import Arguments, InvalidArguments
-from gateway.authoring.types.colliding_keys import MOST_COLLIDING
+from gateway.authoring.types.colliding_keys import MOST_COLLIDING, MOST_SPREAD
 
 PERIOD = 2**61 - 1
 """Python hashes integers modulo this."""
@@ -77,8 +77,24 @@ def reading(annotation: Any) -> Callable[[Any], Any]:
 @pytest.mark.parametrize("name", COLLIDING)
 def test_numbers_chosen_to_collide_are_refused(name: str) -> None:
     annotation, given = COLLIDING[name]
-    with pytest.raises(InvalidArguments, match="have the same hash"):
+    with pytest.raises(InvalidArguments, match="may collide as keys"):
         reading(annotation)(given)
+
+
+@pytest.mark.parametrize(("keys", "are_read"), [(MOST_SPREAD, True), (MOST_SPREAD + 1, False)], ids=["fits", "more"])
+def test_keys_far_apart_are_few_because_their_places_in_a_table_can_be_chosen(keys: int, *, are_read: bool) -> None:
+    read = reading(dict[int, int])
+    given = {str(number << 40): 1 for number in range(keys)}
+    if are_read:
+        assert len(read(given)) == keys
+    else:
+        with pytest.raises(InvalidArguments, match="with up to 1,000 numbers"):
+            read(given)
+
+
+def test_keys_close_together_may_be_many() -> None:
+    keys = [*range(50_000, 0, -1), *range(1_000)]
+    assert reading(set[int])(keys) == set(keys)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +135,8 @@ def test_all_problems_of_small_arguments_are_found_without_a_collision() -> None
 
     some = [str(uuid.UUID(int=number * PERIOD)) for number in range(4000)]
     begin = time.process_time()
-    with pytest.raises(InvalidArguments, match=r"(?s)some: .*have the same hash.*; other: Input should be a valid int"):
+    with pytest.raises(
+        InvalidArguments, match=r"(?s)some: .*may collide as keys.*; other: Input should be a valid int"
+    ):
         Arguments(function).read({"some": some, "other": "x"})
     assert time.process_time() - begin < 0.3  # colliding, these take more than half a second
