@@ -128,7 +128,9 @@ async def _places(url: str) -> list[tuple[str, str]]:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, ValueError, UnicodeError):
         return [(parts.netloc, given.geturl())]  # reading it says what is wrong
-    addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+    # A process with addresses of both families would be counted twice.
+    family = min(each[0] for each in found)  # that of IPv4 comes first
+    addresses = list(dict.fromkeys(str(address[0]) for each, *_, address in found if each == family))
     if len(addresses) == 1 or parts.scheme != "http":  # a certificate is for the name
         return [(parts.netloc, given.geturl())]
     return [_place(given, address, port) for address in addresses]

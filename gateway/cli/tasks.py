@@ -112,8 +112,7 @@ def _record(settings: Settings, tasks: Iterable[TaskFacts]) -> bool:
     user = _operator()
     for task in tasks:
         audit.log.operator(user, "tasks/cancel", task.tool, task=task.task_id, owner=task.owner, phase=task.phase.value)
-    audit.close()
-    return not audit.lost()
+    return audit.flush() and not audit.lost()
 
 
 async def _find(tasks: AllTasks, task_ids: Collection[str], owner: str) -> list[TaskFacts]:
@@ -143,6 +142,8 @@ async def _cancel(tasks: AllTasks, task: TaskFacts) -> str:
             f"task {name}: its record is damaged or was written by a newer release, so it cannot be changed here; use "
             "the newest release, or wait until it expires"
         )
+    if after is not None and after.phase is not Phase.CANCELLED:
+        raise CommandFailed(f"task {name}: it ended before it could be cancelled ({after.phase})")
     return f"task {name}: {'gone' if after is None else after.phase.value}"
 
 

@@ -96,10 +96,10 @@ class FollowedFile(Destination):
         if not self.is_open:
             self._open_again()
             return None
-        mine = os.fstat(self._descriptor)
-        if not stat.S_ISREG(mine.st_mode):
+        mine = self._status()
+        if mine is not None and not stat.S_ISREG(mine.st_mode):
             return None
-        if mine.st_nlink == 0:
+        if mine is None or mine.st_nlink == 0:
             self.close()
             self._open_again()
             return Fate.DELETED
@@ -115,7 +115,15 @@ class FollowedFile(Destination):
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
-            os.close(self._descriptor)
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+
+    def _status(self) -> os.stat_result | None:
+        """Return the status of the open file, None if it has none any more, as on a network file system."""
+        try:
+            return os.fstat(self._descriptor)
+        except OSError:
+            return None
 
     def _await_successor(self, seconds: float) -> os.stat_result | None:
         """Return the file that the path leads to; None if there is none after some seconds."""

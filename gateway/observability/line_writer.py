@@ -104,13 +104,23 @@ class LineWriter:
         since = self._writing_since
         is_stuck = since is not None and time.monotonic() - since > STUCK_SECONDS
         is_refused = self._is_refused or not self._destination.is_open
-        return not (is_refused or is_stuck or self._queued_bytes > self.max_queued_bytes // 2)
+        is_dead = not (self._worker.is_alive() or self._closing.is_set())
+        return not (is_refused or is_stuck or is_dead or self._queued_bytes > self.max_queued_bytes // 2)
 
     def look(self) -> None:
         """Make the writer check now whether its file was moved. Any thread may call this."""
         with self._changed:
             self._asked_to_look = True
             self._changed.notify()
+
+    def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
+        """Wait for at most `seconds` until every queued line is written or lost; return whether that is so."""
+        deadline = time.monotonic() + seconds
+        while self._queued_bytes:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(PAUSE_SECONDS)
+        return True
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write the queued lines, for at most `seconds`, then end. Later lines are lost."""

@@ -212,13 +212,15 @@ class OpenAuditLog:
     """An audit log and its destination.
 
     `close` writes the queued lines and closes the file; later lines are lost. It also happens when the process ends.
-    `look` makes the writer check at once whether its file was moved.
+    `look` makes the writer check at once whether its file was moved. `flush` waits until the queued lines are written
+    or lost, and returns whether that was soon.
     """
 
     log: AuditLog
     lost: Callable[[], int] = int
     close: Callable[[], None] = _nothing
     look: Callable[[], None] = _nothing
+    flush: Callable[[], bool] = bool
 
     async def reopen(self) -> None:
         """Open the file again if it was moved."""
@@ -229,7 +231,7 @@ def make_audit_log(settings: Settings) -> OpenAuditLog:
     """Open the audit log that the settings describe; raise `ConfigurationError` if its file cannot be written."""
     as_json = settings.log_format == "json"
     if settings.audit_log == "off":
-        return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json))
+        return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json), flush=lambda: True)
     to_stderr = settings.audit_log == "stderr"
     writer = stderr_writer() if to_stderr else _file_writer(settings.audit_log)
     writer.keeps = settings.audit_log_required
@@ -245,7 +247,7 @@ def make_audit_log(settings: Settings) -> OpenAuditLog:
         write_refused=refused.write,
     )
     close = _nothing if to_stderr else functools.partial(close_before_exit, writer)
-    return OpenAuditLog(audit, lambda: lines.lost + refused.lost, close, writer.look)
+    return OpenAuditLog(audit, lambda: lines.lost + refused.lost, close, writer.look, writer.flush)
 
 
 def _file_writer(path: str) -> LineWriter:

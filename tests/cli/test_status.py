@@ -150,3 +150,14 @@ def test_versions_are_counted_while_a_release_is_rolled_out() -> None:
 )
 def test_the_own_metrics_are_at_an_address_that_can_be_reached(environ: dict[str, str], urls: list[str]) -> None:
     assert own_metrics(Settings.load(environ)) == urls
+
+
+async def test_a_process_with_addresses_of_both_families_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def getaddrinfo(*_: Any, **__: Any) -> list[Any]:
+        six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9464, 0, 0))
+        return [six, (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9464))]
+
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+    assert await status._places("http://localhost:9464") == [("localhost:9464", "http://localhost:9464/metrics")]

@@ -321,6 +321,36 @@ def test_older_lines_of_a_deleted_file_are_not_counted(followed: Followed, monke
     assert followed.lines.lost == 0
 
 
+def test_a_file_without_a_status_is_opened_again(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed.write()
+    eventually(lambda: followed.has(1))
+    status, stale = os.fstat, [OSError(errno.ESTALE, "Stale file handle")]
+
+    def fstat(descriptor: int) -> os.stat_result:
+        if stale:
+            raise stale.pop()
+        return status(descriptor)
+
+    monkeypatch.setattr("gateway.observability.destinations.os.fstat", fstat)
+    followed.path.unlink()
+    followed.writer.look()
+    eventually(followed.path.exists)
+    followed.write()
+    eventually(lambda: followed.has(2))
+    assert followed.lines.is_writable
+
+
+def test_flushing_says_whether_the_lines_have_left_the_queue(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    lines = LineWriter(Destination(writer))
+    Lines(lines).write(b"short\n")
+    assert lines.flush()
+    Lines(lines).write(b"x" * 1_000_000 + b"\n")  # more than a pipe holds
+    assert not lines.flush(0.05)
+    os.close(reader)
+    lines.close()
+
+
 def test_a_deleted_file_that_cannot_be_created_is_not_writable_until_it_can(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
