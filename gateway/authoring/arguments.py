@@ -104,7 +104,10 @@ class Arguments:
             raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
         dear = self._limit.exceeded(arguments)
         if dear is not None:
-            raise InvalidArguments(f"{dear}: it has more values than can be read in one call; send a part of them")
+            name, most = dear
+            raise InvalidArguments(
+                f"{name}: it has more values than can be read in one call; send a part of them, at most {most}"
+            )
         try:
             values = self._validated(self._once_readable(arguments))
         except RecursionError:

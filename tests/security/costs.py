@@ -32,9 +32,12 @@ BENIGN: Final = '{"a":1}'
 """A benign request has a list of these."""
 
 FACTOR: Final = 5.0
-COST_FLOOR: Final = 0.050
+COST_FLOOR: Final = 0.100
 GAP_FLOOR: Final = 0.250
-"""A request may cost, and block others for, this many times as much as a benign one, or this many seconds."""
+"""A request may cost, and block others for, this many times as much as a benign one, or this many seconds.
+
+The promise is 50 ms of CPU time. A busy machine takes up to twice as long for the same work.
+"""
 
 SLOW: Final = 2.0
 """On a slow machine, a request may also cost this many times as much as a benign one of the largest of `SIZES`."""

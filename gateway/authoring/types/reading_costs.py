@@ -7,7 +7,7 @@ estimated from pydantic's core schema. A value with more parts than its type all
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gateway.authoring.types.colliding_keys import keys_to_guard
 
@@ -41,11 +41,24 @@ _BELOW: Final = frozenset(
 _OBJECTS: Final = frozenset(
     {"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"}
 )
+_CONTAINERS: Final = (dict, list)
 _EITHER: Final = frozenset({"tagged-union", "json-or-python"})
 _NOT_SCHEMAS: Final = frozenset(
     {"function", "default", "metadata", "expected", "serialization", "config", "definitions"}
 )
 _READERS: Final = frozenset({"pydantic", "ipaddress"})
+
+
+class _ReadingCosts(NamedTuple):
+    """The microseconds for each part of a value, and what a part that is a dict or a list costs in addition."""
+
+    each: float
+    container: float
+
+    @property
+    def most(self) -> float:
+        """The microseconds for the dearest part."""
+        return self.each + self.container
 
 
 class ReadingLimit:
@@ -65,57 +78,66 @@ class ReadingLimit:
         self._has_text = False
         fields: Mapping[str, Any] = next(_found(schema, "model-fields"), {"fields": {}})["fields"]
         costs = {names[field]: self._of_argument(each) for field, each in fields.items() if field in names}
-        self._dear = {name: cost for name, cost in costs.items() if cost > _CHEAP}
-        self.dearest = max(self._dear.values(), default=1.0)
+        self._dear = {name: cost for name, cost in costs.items() if cost.most > _CHEAP}
+        self.dearest = max((cost.most for cost in self._dear.values()), default=1.0)
 
-    def exceeded(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return the name of an argument that has too many parts, or None."""
+    def exceeded(self, arguments: Mapping[str, Any]) -> tuple[str, int] | None:
+        """Return the name of an argument that has too many parts, and how many of the dearest would fit, or None."""
         left: float = MOST_MICROSECONDS
         for name, cost in self._dear.items():
-            left -= cost * _parts(arguments.get(name), left / cost, count_text=self._has_text)
-            if left < 0:
-                return name
+            taken = _microseconds(arguments.get(name), cost, left, count_text=self._has_text)
+            if taken > left:
+                return name, int(left / cost.most)
+            left -= taken
         return None
 
-    def _of_argument(self, schema: Mapping[str, Any]) -> float:
-        self._followed.clear()
-        return self._cost(schema, in_choice=False)
+    def _of_argument(self, schema: Mapping[str, Any]) -> _ReadingCosts:
+        costs = []
+        for of_container in (False, True):
+            self._followed.clear()
+            costs.append(self._cost(schema, in_choice=False, of_container=of_container))
+        return _ReadingCosts(costs[0], costs[1] - costs[0])
 
-    def _cost(self, schema: Mapping[str, Any], *, in_choice: bool) -> float:
-        """Return the highest cost of one part of a value that has this core schema."""
+    def _cost(self, schema: Mapping[str, Any], *, in_choice: bool, of_container: bool) -> float:
+        """Return the highest cost of one part of a value that has this core schema.
+
+        Only a part that is a dict or a list can be read as an object.
+        """
         kind = schema["type"]
         if kind == "definition-ref":
-            return self._referred(schema["schema_ref"], in_choice=in_choice)
+            return self._referred(schema["schema_ref"], in_choice=in_choice, of_container=of_container)
         self._has_text |= kind == "json"
-        below = self._below(schema, in_choice=in_choice or kind == "union")
-        own = _own(schema, in_choice=in_choice)
+        below = self._below(schema, in_choice=in_choice or kind == "union", of_container=of_container)
+        own = _own(schema, in_choice=in_choice, of_container=of_container)
         if kind in _BELOW:
             return max(own, sum(below) if "keys_schema" in schema else max(below, default=0))
         if kind in _EITHER:
             return own + max(below, default=0)
         return own + sum(below)
 
-    def _below(self, schema: Mapping[str, Any], *, in_choice: bool) -> list[float]:
-        if schema["type"] == "lax-or-strict":
-            return [self._cost(schema["lax_schema"], in_choice=in_choice)]
+    def _below(self, schema: Mapping[str, Any], *, in_choice: bool, of_container: bool) -> list[float]:
+        lax = schema["type"] == "lax-or-strict"
         keys = keys_to_guard(schema)  # they are read twice
-        return [self._cost(inner, in_choice=in_choice) * (2 if inner is keys else 1) for inner in _schemas_in(schema)]
+        return [
+            self._cost(inner, in_choice=in_choice, of_container=of_container) * (2 if inner is keys else 1)
+            for inner in ([schema["lax_schema"]] if lax else _schemas_in(schema))
+        ]
 
-    def _referred(self, reference: str, *, in_choice: bool) -> float:
+    def _referred(self, reference: str, *, in_choice: bool, of_container: bool) -> float:
         """Return the cost of a definition. It counts once: `NestingLimit` bounds choices that contain one another."""
         if reference in self._followed or reference not in self._definitions:
             return 0
         self._followed.add(reference)
-        return self._cost(self._definitions[reference], in_choice=in_choice)
+        return self._cost(self._definitions[reference], in_choice=in_choice, of_container=of_container)
 
 
-def _own(schema: Mapping[str, Any], *, in_choice: bool) -> float:
+def _own(schema: Mapping[str, Any], *, in_choice: bool, of_container: bool) -> float:
     kind = schema["type"]
     if kind in _OF_FUNCTION:
         return _of_function(schema["function"]["function"], _OF_FUNCTION[kind])
     if kind == "enum":
         return _OF_ENUM_CHOICE if in_choice else _OTHERS
-    if kind in _OBJECTS:
+    if kind in _OBJECTS and of_container:
         return _OF_OBJECT + _OF_FIELD * len(schema.get("fields", schema.get("arguments_schema", ())))
     if kind == "union":
         return _OF_CHOICE * len(schema["choices"])
@@ -150,17 +172,20 @@ def _schemas_in(schema: Mapping[str, Any]) -> Iterator[Any]:
             waiting.extend(part)
 
 
-def _parts(value: Any, most: float, *, count_text: bool) -> int:
-    """Count the parts of a value, no further than `most`. JSON in a text has at most half as many as characters."""
-    count = 0
-    waiting = [value]
-    while waiting and count + len(waiting) <= most:
+def _microseconds(value: Any, cost: _ReadingCosts, most: float, *, count_text: bool) -> float:
+    """Return how long a value takes to read, counted no further than `most`.
+
+    JSON in a text has at most half as many parts as characters.
+    """
+    taken = cost.each
+    waiting: list[Any] = [[value]]
+    while waiting and taken <= most:
         part = waiting.pop()
-        count += 1
-        if isinstance(part, dict):
-            waiting.extend(part.values())
-        elif isinstance(part, list):
-            waiting.extend(part)
-        elif count_text and isinstance(part, str):
-            count += len(part) // 2
-    return count + len(waiting)
+        parts = part.values() if isinstance(part, dict) else part
+        taken += cost.container + cost.each * len(parts)
+        if taken > most:
+            break
+        waiting += [each for each in parts if isinstance(each, _CONTAINERS)]
+        if count_text:
+            taken += cost.most * sum(len(each) // 2 for each in parts if isinstance(each, str))
+    return taken

@@ -48,6 +48,7 @@ class Tree(BaseModel):
 _FIELDS: Any = {f"field_{number}": (int, ...) for number in range(50)}
 Wide: Any = create_model("Wide", **_FIELDS)
 
+
 DEAR: dict[str, tuple[Any, Any]] = {
     "enums in a union": (list[Colour | Fruit | int], 1),
     "networks": (list[IPv4Network], "192.0.2.0/24"),
@@ -91,6 +92,24 @@ def test_what_honest_callers_send_of_it_is_read(name: str) -> None:
     annotation, item = DEAR[name]
     read = arguments(annotation).read({"given": many(annotation, item, FEW)})
     assert len(read["given"]) == FEW
+
+
+@pytest.mark.parametrize(("kind", "value", "count"), [(str, "x", 5000), (int | None, None, 1000)])
+def test_thousands_of_rows_of_many_plain_columns_are_read(kind: Any, value: Any, count: int) -> None:
+    columns: Any = {f"column_{number}": (kind, ...) for number in range(20)}
+    reader = arguments(list[create_model("Row", **columns)])  # type: ignore[misc]
+    assert len(reader.read({"given": [dict.fromkeys(columns, value)] * count})["given"]) == count
+
+
+@pytest.mark.parametrize("name", DEAR)
+def test_the_refusal_says_how_many_values_fit_in_one_call(name: str) -> None:
+    annotation, item = DEAR[name]
+    reader = arguments(annotation)
+    with pytest.raises(InvalidArguments, match=r"send a part of them, at most \d+$") as refused:
+        reader.read({"given": many(annotation, item, MANY)})
+    most = int(str(refused.value).rpartition(" ")[2])
+    assert reader.read({"given": many(annotation, item, most // 5)})
+    assert most > FEW
 
 
 def test_time_zones_that_are_looked_up_on_disk_are_fewer() -> None:
