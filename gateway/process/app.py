@@ -379,7 +379,7 @@ def make_server(
         on_notice=app.drain,
         on_leaving=app.leave,
         on_signal=on_signal,
-        on_ready=notify_ready,
+        on_ready=notify_ready if hangups is None else hangups.ready,
         further_signals=None if hangups is None else hangups.obeyed,
     )
 

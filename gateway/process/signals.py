@@ -33,6 +33,7 @@ class Hangups:
         self._end: End = _end_at_once
         self._has_ended = False
         self._asked = asyncio.Event()
+        self._ready = asyncio.Event()
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[Hangups]:
@@ -61,7 +62,7 @@ class Hangups:
     def obeyed(self, end: End) -> Iterator[None]:
         """Read everything again on the running event loop at each SIGHUP, and call `end` when the terminal is closed.
 
-        Earlier signals need nothing, because the process still reads its files.
+        Signals before `ready` are obeyed then, because a file may have changed after it was read.
         """
         self._loop, self._end = asyncio.get_running_loop(), end
         reading = self._loop.create_task(self._read_when_asked())
@@ -71,15 +72,23 @@ class Hangups:
             self._loop = None
             reading.cancel()
 
+    def ready(self) -> None:
+        """Note on the event loop that the process serves, and notify the supervisor."""
+        notify_ready()
+        self._ready.set()
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._in_terminal and not _has_terminal():
             if not self._has_ended:  # the kernel and the shell may both send it
                 self._has_ended = True
                 self._end(number, frame)
-        elif self._loop is not None:
+        elif self._loop is None:
+            self._asked.set()
+        else:
             self._loop.call_soon_threadsafe(self._asked.set)
 
     async def _read_when_asked(self) -> None:
+        await self._ready.wait()
         while True:
             await self._asked.wait()
             self._asked.clear()

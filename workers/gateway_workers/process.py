@@ -24,7 +24,6 @@ from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
 from gateway.process.services import watch_key_file, watch_redis_url
 from gateway.process.signals import End, Hangups
-from gateway.process.supervisor import notify_ready
 from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.reread import rereading
@@ -157,7 +156,7 @@ async def _work(
         heart.start(worker.end)
         stack.push_async_callback(heart.stop)
         with _signals(worker, loop, settings.drain_seconds, ending) as end, hangups.obeyed(end):
-            notify_ready()
+            hangups.ready()
             log.info("working", extra={"worker": settings.replica_id, "concurrency": settings.worker_concurrency})
             return await worker.run(settings.drain_seconds)
 
