@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -36,6 +37,7 @@ EXIT_CONFIGURATION: Final = 2
 WORKERS: Final = "gateway_workers.__main__"
 """Started by name: the gateway never imports its workers."""
 
+_SERVING: Final = frozenset({"serve", "dev", "worker"})
 SHELLS: Final = ("bash", "zsh", "fish")
 _FURTHER_READING: Final = (
     "All other settings come from the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md."
@@ -56,12 +58,19 @@ _CLAIM_OPTIONS: Final = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted.
 
-    141: nobody reads the output any more, as in `gateway tools | head -1`.
+    141: nobody reads the output any more, as in `gateway tools | head -1`. In a command that serves, a broken pipe is
+    an error as any other.
     """
+    given = sys.argv[1:] if argv is None else list(argv)
     open_standard_streams()
     try:
         try:
-            return _run(sys.argv[1:] if argv is None else list(argv))
+            return _run(given)
+        except BrokenPipeError:
+            if not _SERVING.intersection(given[:1]):
+                raise
+            traceback.print_exc()
+            return EXIT_FAILED
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -638,6 +638,18 @@ def test_a_command_whose_reader_has_gone_ends_quietly_as_other_tools_do(command:
     assert result.returncode == (0 if unbuffered and command.endswith(("--help", "--version")) else 141)
 
 
+@pytest.mark.parametrize("command", ["serve", "dev"])
+def test_a_broken_pipe_in_a_command_that_serves_is_an_error(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(f"gateway.cli.main._{command}", fail)
+    assert main([command]) == 1
+    assert "BrokenPipeError" in capsys.readouterr().err
+
+
 def test_an_interrupted_command_ends_quietly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
