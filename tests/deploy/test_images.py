@@ -159,10 +159,11 @@ def health() -> Iterator[tuple[type[_Health], int]]:
 
 
 def is_healthy(port: int) -> bool:
-    command = [part.replace(":8080", f":{port}") for part in health_command()]
-    assert command != health_command()
     done = subprocess.run(
-        [sys.executable, *command[1:]], env={"PATH": os.environ["PATH"]}, capture_output=True, check=False
+        [sys.executable, *health_command()[1:]],
+        env={"PATH": os.environ["PATH"], "GATEWAY_PORT": str(port)},
+        capture_output=True,
+        check=False,
     )
     return done.returncode == 0
 
