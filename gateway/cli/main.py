@@ -463,7 +463,7 @@ def _add_reload(commands: _Commands) -> None:
             "Send SIGHUP to the replicas and workers of this machine. They read keys, upstreams and the Redis URL "
             "again, and open a moved audit log again."
         ),
-        epilog="Exit codes: 0 the signal was sent, 1 there is no such process, or it belongs to another user.",
+        epilog="Exit codes: 0 the signal was sent, 1 no replica or worker of this user was found.",
     )
     parser.set_defaults(run=_reload)
 

@@ -94,7 +94,7 @@ async def cancel(settings: Settings, task_ids: Collection[str], owner: str, say:
 
     Raises:
         CommandFailed: one of the tasks is unknown, has ended, or has the id of another one, or a required line
-            cannot be written. Then none is cancelled. Or a record cannot be changed.
+            cannot be written. Then none is cancelled. Or some could not be cancelled, and the others are.
     """
     async with open_store(settings) as store:
         chosen = await _find(store.tasks, dict.fromkeys(task_ids), owner)
@@ -102,8 +102,14 @@ async def cancel(settings: Settings, task_ids: Collection[str], owner: str, say:
             if settings.audit_log_required:
                 raise CommandFailed("GATEWAY_AUDIT_LOG: it cannot be written, so nothing is cancelled")
             say("GATEWAY_AUDIT_LOG: it cannot be written, so this is not recorded")
+        failures = []
         for task in chosen:
-            say(await _cancel(store.tasks, task))
+            try:
+                say(await _cancel(store.tasks, task))
+            except CommandFailed as failure:
+                failures.append(str(failure))
+        if failures:
+            raise CommandFailed("; ".join(failures))
 
 
 def _record(settings: Settings, tasks: Iterable[TaskFacts]) -> bool:
@@ -137,14 +143,16 @@ def _only(task_id: str, found: Sequence[TaskFacts]) -> TaskFacts:
 
 async def _cancel(tasks: AllTasks, task: TaskFacts) -> str:
     after, name = await tasks.cancel(task), plain(task.task_id)
-    if after is not None and not after.phase.ended:
+    if after is None:
+        raise CommandFailed(f"task {name}: it expired or was deleted before it could be cancelled")
+    if not after.phase.ended:
         raise CommandFailed(
             f"task {name}: its record is damaged or was written by a newer release, so it cannot be changed here; use "
             "the newest release, or wait until it expires"
         )
-    if after is not None and after.phase is not Phase.CANCELLED:
+    if after.phase is not Phase.CANCELLED:
         raise CommandFailed(f"task {name}: it ended before it could be cancelled ({after.phase})")
-    return f"task {name}: {'gone' if after is None else after.phase.value}"
+    return f"task {name}: {after.phase.value}"
 
 
 def _operator() -> str:

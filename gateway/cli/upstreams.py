@@ -21,10 +21,10 @@ from gateway.registry.parts import Part
 from gateway.settings.model import Settings
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
+from gateway.upstreams.client.eras import KnownEra
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.pins import ToPin, lock_file_of, write_lock
 from gateway.upstreams.config.reading import UpstreamReader
-from gateway.upstreams.eras import KnownEra
 from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import (

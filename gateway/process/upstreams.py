@@ -22,20 +22,20 @@ from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
+from gateway.upstreams.client.dialects import Dialect, Sessionless, Stateless
+from gateway.upstreams.client.eras import EraClient
+from gateway.upstreams.client.stateless import StatelessClient, readings_of_answers
 from gateway.upstreams.config.checks import setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import CredentialHeaders, credentials_of
-from gateway.upstreams.dialects import Dialect, Sessionless, Stateless
-from gateway.upstreams.eras import EraClient
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.served_entries import PartMaker
-from gateway.upstreams.stateless import StatelessClient, readings_of_answers
 from gateway.upstreams.upstreams import Upstreams
 from gateway.upstreams.watching import UpstreamWatcher, log_file
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from gateway.storage.client import RedisClient
+from gateway.storage.lua.shared_scripts import FACTS, PAGE, TOTALS
+from gateway.storage.lua.task_scripts import CANCEL, PLAIN_FIELDS
 from gateway.storage.plain_fields import read_plain
 from gateway.storage.redis_keys import PHASES, RedisKeys, is_owner, split_member
 from gateway.storage.scripts import run_on_task
-from gateway.storage.shared_scripts import FACTS, PAGE, TOTALS
-from gateway.storage.task_scripts import CANCEL, PLAIN_FIELDS
 from gateway.tasks.model import ENDED, Phase
 
 AT_ONCE = 500

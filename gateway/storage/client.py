@@ -33,6 +33,8 @@ from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.runtime.replaceable import Replaceable
 from gateway.settings.model import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
+from gateway.storage.lua.shared_scripts import NOW
+from gateway.storage.lua.task_scripts import Script
 from gateway.storage.outage_log import outages
 from gateway.storage.redis_connections import Pool
 from gateway.storage.retries import (
@@ -46,8 +48,6 @@ from gateway.storage.retries import (
     repeatable,
     sent,
 )
-from gateway.storage.shared_scripts import NOW
-from gateway.storage.task_scripts import Script
 
 log = logging.getLogger("gateway.storage")
 

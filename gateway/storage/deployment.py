@@ -12,10 +12,10 @@ from gateway.observability.redis_watch import RedisRisk, risks_of
 from gateway.sealing.formats import FIRST, TASK_STORE
 from gateway.settings.problems import Problems
 from gateway.storage.client import GroupExists, RedisClient
+from gateway.storage.lua.shared_scripts import AGREE
+from gateway.storage.lua.task_scripts import GROUP
 from gateway.storage.owners import Owners
 from gateway.storage.redis_keys import RedisKeys
-from gateway.storage.shared_scripts import AGREE
-from gateway.storage.task_scripts import GROUP
 
 log = logging.getLogger("gateway.storage")
 

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, Final
 
 from gateway.storage.client import RedisClient
+from gateway.storage.lua.shared_scripts import FORGET_CONSUMERS
+from gateway.storage.lua.task_scripts import GROUP
 from gateway.storage.redis_keys import RedisKeys
-from gateway.storage.shared_scripts import FORGET_CONSUMERS
-from gateway.storage.task_scripts import GROUP
 
 LOOKS_PER_LEASE: Final = 6
 """How often per lease each partition is searched for lost tasks."""

@@ -14,8 +14,8 @@ from gateway.sealing.envelope import Rejected
 from gateway.sealing.formats import OWNER_SECRET, split_number
 from gateway.sealing.principal import Principal
 from gateway.storage.client import RedisClient
+from gateway.storage.lua.shared_scripts import REPLACE
 from gateway.storage.redis_keys import RedisKeys
-from gateway.storage.shared_scripts import REPLACE
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from gateway.errors import RejectReason
 from gateway.sealing.principal import Claims, Principal
+from gateway.storage.lua.task_scripts import BRIEF_FIELDS, VIEW_FIELDS
 from gateway.storage.plain_fields import PlainFields, read_plain
 from gateway.storage.records import PASSED_ON, Records, segment_field
 from gateway.storage.redis_keys import TaskPlace, split_member
-from gateway.storage.task_scripts import BRIEF_FIELDS, VIEW_FIELDS
 from gateway.storage.unreadable import Unreadable, UnreadableLog
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion

@@ -28,7 +28,7 @@ class TaskPlace(msgspec.Struct, frozen=True):
 
     Attributes:
         member: what identifies it in indexes and in the queue.
-        keys: all keys that a script may touch, in the order that `gateway.storage.task_scripts` expects.
+        keys: all keys that a script may touch, in the order that `gateway.storage.lua.task_scripts` expects.
         channel: where its owner's listeners receive hints about changes.
     """
 

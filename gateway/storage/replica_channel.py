@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from gateway.errors import TaskStoreDown
 from gateway.runtime.background import task_running
 from gateway.storage.client import RedisClient
+from gateway.storage.lua.shared_scripts import TELL
 from gateway.storage.pubsub import Listener, Subscriber
 from gateway.storage.redis_keys import RedisKeys
-from gateway.storage.shared_scripts import TELL
 
 _WAIT_SECONDS = 60.0
 

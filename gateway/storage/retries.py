@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from gateway.observability.process_metrics import RedisErrorKind
-from gateway.storage.task_scripts import LATE
+from gateway.storage.lua.task_scripts import LATE
 
 _REFUSALS = ("used memory > 'maxmemory'", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN")
 """Texts in the errors of a server that refuses to write. Redis 6.2 wraps the errors of commands in a script in an error

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from gateway.storage.client import RedisClient
+from gateway.storage.lua.task_scripts import Script
 from gateway.storage.redis_keys import TaskPlace, split_member
-from gateway.storage.task_scripts import Script
 from gateway.tasks.ports import Claim
 
 Value: TypeAlias = bytes | str | int

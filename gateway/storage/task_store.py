@@ -18,15 +18,8 @@ from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage.all_tasks import AllTasks, read_totals
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment, Inspected
-from gateway.storage.owners import Owners
-from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber, topic_of
-from gateway.storage.record_reader import RecordReader
-from gateway.storage.records import Records
-from gateway.storage.redis_keys import RedisKeys, TaskPlace, split_member
-from gateway.storage.replica_channel import ReplicaChannel
-from gateway.storage.scripts import Value, pairs, run_on_task
-from gateway.storage.shared_scripts import BEGIN, BRIEFS, END_USE, KEEP_ANSWER, PAGE, SPEND, SPENT_ANSWER_MS
-from gateway.storage.task_scripts import (
+from gateway.storage.lua.shared_scripts import BEGIN, BRIEFS, END_USE, KEEP_ANSWER, PAGE, SPEND, SPENT_ANSWER_MS
+from gateway.storage.lua.task_scripts import (
     ANSWER,
     BRIEF_FIELDS,
     CANCEL,
@@ -38,6 +31,13 @@ from gateway.storage.task_scripts import (
     READ,
     Script,
 )
+from gateway.storage.owners import Owners
+from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber, topic_of
+from gateway.storage.record_reader import RecordReader
+from gateway.storage.records import Records
+from gateway.storage.redis_keys import RedisKeys, TaskPlace, split_member
+from gateway.storage.replica_channel import ReplicaChannel
+from gateway.storage.scripts import Value, pairs, run_on_task
 from gateway.storage.unreadable import Unreadable
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Retention, TaskView

@@ -15,15 +15,8 @@ from gateway.storage.all_tasks import read_totals
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.lost_tasks import LOOKS_PER_LEASE, LostTasks
-from gateway.storage.owners import Owners
-from gateway.storage.plain_fields import encode_progress
-from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber
-from gateway.storage.record_reader import RecordReader
-from gateway.storage.records import Records, learn
-from gateway.storage.redis_keys import RedisKeys, TaskPlace, is_owner, split_member
-from gateway.storage.scripts import Changes, Value, pairs, run_on_claim, run_on_task
-from gateway.storage.shared_scripts import MAKE_WAY
-from gateway.storage.task_scripts import (
+from gateway.storage.lua.shared_scripts import MAKE_WAY
+from gateway.storage.lua.task_scripts import (
     CLAIM,
     EMIT,
     FINISH,
@@ -36,6 +29,13 @@ from gateway.storage.task_scripts import (
     WAIT,
     Script,
 )
+from gateway.storage.owners import Owners
+from gateway.storage.plain_fields import encode_progress
+from gateway.storage.pubsub import RECHECK_SECONDS, Subscriber
+from gateway.storage.record_reader import RecordReader
+from gateway.storage.records import Records, learn
+from gateway.storage.redis_keys import RedisKeys, TaskPlace, is_owner, split_member
+from gateway.storage.scripts import Changes, Value, pairs, run_on_claim, run_on_task
 from gateway.storage.task_store import (
     DEFAULT_MAX_TTL_MS,
     DEFAULT_PARTITIONS,

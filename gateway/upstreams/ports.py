@@ -68,7 +68,7 @@ class RequestOptions(TypedDict):
 
 
 class Requests(Protocol):
-    """Sends requests to one upstream; see `gateway.upstreams.stateless.StatelessClient`."""
+    """Sends requests to one upstream; see `gateway.upstreams.client.stateless.StatelessClient`."""
 
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]

@@ -145,7 +145,9 @@ def gemini_cli(place: Place) -> Mapping[str, str]:
 
 
 def opencode(place: Place) -> Mapping[str, str]:
-    place.write("opencode.json", place.recipe("opencode", "json"), below=place.project)
+    settings = json.loads(place.recipe("opencode", "json"))
+    settings["mcp"]["gateway"]["timeout"] = 60_000  # by default it gives up a list after 5 s, and has no tools then
+    place.write("opencode.json", json.dumps(settings), below=place.project)
     options = {"baseURL": f"{place.model}/v1", "apiKey": KEY}
     provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"fake": {"tool_call": True}}}
     own = {"model": "fake/fake", "small_model": "fake/fake", "autoupdate": False, "share": "disabled"}

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Self
 
-from gateway.storage import shared_scripts, task_scripts
-from gateway.storage.task_scripts import Script
+from gateway.storage.lua import shared_scripts, task_scripts
+from gateway.storage.lua.task_scripts import Script
 from tests.storage.servers import Server
 
 WAIT_SECONDS = 40.0

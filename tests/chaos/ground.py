@@ -7,8 +7,8 @@ from typing import Any
 
 import redis
 
+from gateway.storage.lua.task_scripts import FINISH
 from gateway.storage.redis_keys import RedisKeys
-from gateway.storage.task_scripts import FINISH
 from loadtest.cluster import wait_until
 from tests.chaos.door import Door
 from tests.storage.deployments import keys_without_lifetime

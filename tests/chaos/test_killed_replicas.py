@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, Script
+from gateway.storage.lua.task_scripts import ANSWER, CANCEL, CREATE, Script
 from tests.chaos.door import Trap, runs
 from tests.chaos.ground import Ground
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gateway.storage.task_scripts import CLAIM, EMIT, FINISH, KEEP, WAIT
+from gateway.storage.lua.task_scripts import CLAIM, EMIT, FINISH, KEEP, WAIT
 from loadtest.cluster import Worker
 from tests.chaos.door import Matcher, runs
 from tests.chaos.ground import Ground

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gateway.storage.shared_scripts import TOTALS
-from gateway.storage.task_scripts import FINISH
+from gateway.storage.lua.shared_scripts import TOTALS
+from gateway.storage.lua.task_scripts import FINISH
 from loadtest.cluster import wait_until
 from tests.chaos.door import runs
 from tests.chaos.ground import Ground

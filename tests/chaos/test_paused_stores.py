@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.storage.shared_scripts import BEGIN, SPEND
-from gateway.storage.task_scripts import CREATE, Script
+from gateway.storage.lua.shared_scripts import BEGIN, SPEND
+from gateway.storage.lua.task_scripts import CREATE, Script
 from loadtest.cluster import Cluster, wait_until
 from tests.chaos.customers import PATIENCE_SECONDS, Customers, answer_of, call
 from tests.chaos.door import runs

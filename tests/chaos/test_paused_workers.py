@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gateway.storage.task_scripts import EMIT, FINISH, KEEP, LATE, Script
+from gateway.storage.lua.task_scripts import EMIT, FINISH, KEEP, LATE, Script
 from loadtest.cluster import wait_until
 from tests.chaos.door import runs
 from tests.chaos.ground import Ground

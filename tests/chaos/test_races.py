@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from gateway.storage.task_scripts import ANSWER, CANCEL, FINISH, Script
+from gateway.storage.lua.task_scripts import ANSWER, CANCEL, FINISH, Script
 from loadtest.cluster import wait_until
 from tests.chaos.door import WAIT_SECONDS, runs
 from tests.chaos.ground import Ground

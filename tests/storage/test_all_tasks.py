@@ -8,8 +8,8 @@ import pytest
 
 from gateway.storage import all_tasks
 from gateway.storage.all_tasks import UNFINISHED, TaskFacts
+from gateway.storage.lua.task_scripts import PLAIN_FIELDS
 from gateway.storage.redis_keys import PHASES
-from gateway.storage.task_scripts import PLAIN_FIELDS
 from gateway.tasks.model import Phase
 from gateway.tasks.ports import TaskQuestion
 from tests.storage.deployments import ALICE, BOB, Deployment

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from gateway.errors import NoRoomLeft, TaskStoreAway, TooManyTaskBytes
+from gateway.storage.lua.task_scripts import CREATE
 from gateway.storage.scripts import run_on_task
-from gateway.storage.task_scripts import CREATE
 from gateway.tasks.model import Phase, Retention
 from gateway.tasks.ports import Kept, TaskQuestion
 from tests.storage.deployments import ALICE, BOB, Deployment, eventually, seen

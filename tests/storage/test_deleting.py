@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
-from gateway.storage import RedisTaskStore, task_scripts, task_store
+from gateway.storage import RedisTaskStore, task_store
+from gateway.storage.lua import task_scripts
 from gateway.tasks.model import Phase, Progress, Retention, TaskView
 from gateway.tasks.ports import Heartbeat, Kept, TaskQuestion
 from tests.storage.deployments import BOB, Deployment, eventually, server_now_ms

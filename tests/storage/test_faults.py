@@ -24,9 +24,9 @@ from gateway.storage import RedisClient, RedisTaskStore, connect
 from gateway.storage import client as storage_client
 from gateway.storage import deployment as start_up
 from gateway.storage import outage_log as outages
+from gateway.storage.lua.shared_scripts import SPEND
+from gateway.storage.lua.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.storage.retries import NotReached, did_nothing, repeatable
-from gateway.storage.shared_scripts import SPEND
-from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
 from loadtest.cluster import free_port

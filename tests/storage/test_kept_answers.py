@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import ValueTooLarge
-from gateway.storage import RedisTaskStore, shared_scripts, task_store
+from gateway.storage import RedisTaskStore, task_store
+from gateway.storage.lua import shared_scripts
 from gateway.tasks.ports import Spending
 from tests.storage.deployments import BOB, Deployment
 

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.errors import TaskStoreDown, ValueTooLarge
 from gateway.storage import RedisTaskStore
+from gateway.storage.lua.shared_scripts import BRIEFS
+from gateway.storage.lua.task_scripts import QUICK_BYTES, Script
 from gateway.storage.records import SEGMENT_BYTES
-from gateway.storage.shared_scripts import BRIEFS
-from gateway.storage.task_scripts import QUICK_BYTES, Script
 from gateway.storage.task_store import BRIEFS_AT_ONCE, SEGMENTS_AT_ONCE, read_segments
 from tests.storage.deployments import BOB, Deployment
 

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from gateway.http_client.client import HttpClient
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.credentials import CredentialHeaders, PlainHeaders
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
-from gateway.upstreams.stateless import StatelessClient
 from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
 
 NAME = "shop"

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from gateway.http_client.client import HttpClient
+from gateway.upstreams.client.dialects import Sessionless, Stateless
+from gateway.upstreams.client.eras import LEARNT_SECONDS, REFUSED_SECONDS, EraClient
+from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.credentials import PlainHeaders
-from gateway.upstreams.dialects import Sessionless, Stateless
-from gateway.upstreams.eras import LEARNT_SECONDS, REFUSED_SECONDS, EraClient
 from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY
-from gateway.upstreams.stateless import StatelessClient
 from tests.upstreams.client.serving import CLIENT_INFO, NAME, SECONDS, Counting, Shop, result
 from tests.upstreams.servers.earlier import OFFERED, REFUSALS, VERSIONS, Earlier
 from tests.upstreams.servers.plain_http import Exchange, Served

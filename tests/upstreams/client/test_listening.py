@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams import stateless
+from gateway.upstreams.client import stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from tests.upstreams.client.serving import Answer, Asking, Shop, asking, fine, notice, result
 from tests.upstreams.servers.plain_http import Exchange

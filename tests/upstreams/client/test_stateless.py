@@ -14,10 +14,11 @@ import pytest
 
 from gateway.protocol.upstream.responses import read_message
 from gateway.runtime.turns import PAUSES, Turns
-from gateway.upstreams import readings, stateless
+from gateway.upstreams import readings
+from gateway.upstreams.client import stateless
+from gateway.upstreams.client.stateless import QUICK_COMMAS, readings_of_answers
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
-from gateway.upstreams.stateless import QUICK_COMMAS, readings_of_answers
 from gateway.upstreams.texts import sentence_of
 from tests.upstreams.client.serving import CLIENT_INFO, Asking, Shop, asking, fine, notice, result
 from tests.upstreams.lists.fakes import until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.upstreams.client.statuses import may_have_error, meaning_of
 from gateway.upstreams.failures import Reason
-from gateway.upstreams.statuses import may_have_error, meaning_of
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ from gateway.protocol.upstream.entries import Entry, Kind, clean_entry
 from gateway.registry.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.runtime.sources import Clock
 from gateway.sealing.packing import pack, unpack
+from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.relay import UpstreamRelay
-from gateway.upstreams.stateless import StatelessClient
 from tests.calls.policies import POLICY
 
 ALL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gateway.protocol.upstream.asking import AskedQuestion
 from gateway.sealing.packing import pack, unpack
+from gateway.upstreams.client.stateless import _Hearing, _Job
 from gateway.upstreams.credentials import _HeldToken
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.slot import MalformedSlot, Slot
-from gateway.upstreams.stateless import _Hearing, _Job
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from gateway.protocol.draft.streaming import STATUS
-from gateway.storage.task_scripts import READ
+from gateway.storage.lua.task_scripts import READ
 from loadtest.cluster import Replica, wait_until
 from tests.chaos.door import Door, runs
 from tests.proposals.examples import assert_contains, example, fill

@@ -17,11 +17,11 @@ from typing import Any, Final, Literal, TypeAlias, Unpack
 from gateway.protocol.upstream.earlier_requests import SPOKEN
 from gateway.protocol.versions import INITIALIZE, RELEASED
 from gateway.runtime.sources import Clock
+from gateway.upstreams.client.dialects import Sessionless
+from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.config.definition import ByGlob, Era
-from gateway.upstreams.dialects import Sessionless
 from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, UpstreamCaller
-from gateway.upstreams.stateless import StatelessClient
 
 DISCOVER: Final = "server/discover"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gateway.sealing.formats import FIRST
-from gateway.storage.redis_keys import OWNER_CHARS
-from gateway.storage.task_scripts import (
+from gateway.storage.lua.task_scripts import (
     BRIEF_FIELDS,
     CLOCK,
     DEADLINE,
@@ -15,6 +14,7 @@ from gateway.storage.task_scripts import (
     Script,
     quoted,
 )
+from gateway.storage.redis_keys import OWNER_CHARS
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repetition of a single-use request gets the first answer."""

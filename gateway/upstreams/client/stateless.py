@@ -37,12 +37,12 @@ from gateway.protocol.upstream.responses import (
 from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
+from gateway.upstreams.client.dialects import Dialect, Stateless
+from gateway.upstreams.client.statuses import may_have_error, meaning_of
 from gateway.upstreams.credentials import CredentialHeaders
-from gateway.upstreams.dialects import Dialect, Stateless
 from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, OnHeaders, OnNotice, RequestOptions, UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
-from gateway.upstreams.statuses import may_have_error, meaning_of
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
     from gateway.observability.tracing import Traces

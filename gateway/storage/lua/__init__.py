@@ -1,0 +1,1 @@
+"""The Lua scripts that change what is stored, each as one step."""
