@@ -27,6 +27,8 @@ TOOLS = """
 import subprocess
 from gateway.demo import *
 child = subprocess.Popen(["sleep", "600"])
+with open("children", "a") as children:
+    children.write(f"{child.pid}\\n")
 print("." * 300_000)
 print(f"it has the child: pid {child.pid}", flush=True)
 """
@@ -56,6 +58,7 @@ class Dev:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
         command = [sys.executable, "-m", "gateway", "dev", "--port", "0", "--tools", "tools.py", *options]
         (folder / "tools.py").write_text(tools)
+        self._children = folder / "children"
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-c", started_by, *command],
             env={**inherited, "PYTHONPATH": str(ROOT), "GATEWAY_METRICS_PORT": "0", "GATEWAY_DRAIN_SECONDS": "600"},
@@ -64,9 +67,14 @@ class Dev:
         )
 
     def ends_with_all_of(self, pids: dict[str, int]) -> None:
-        """Assert that it ends in time with exit code 0, and that everything it started ends too."""
+        """Assert that it ends in time with exit code 0, and that everything it started ends too.
+
+        That includes the children of tools in every process that loaded them.
+        """
         assert self.process.wait(timeout=STOP_SECONDS) == 0
-        wait_until(lambda: not any(runs(pid) for pid in pids.values()), f"the end of {pids}", STOP_SECONDS)
+        children = self._children.read_text().split() if self._children.exists() else []
+        ended = {*pids.values(), *map(int, children)}
+        wait_until(lambda: not any(map(runs, ended)), f"the end of {ended}", STOP_SECONDS)
 
 
 def runs(pid: int) -> bool:
