@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from gateway.cli.round_robin import Front
 from gateway.web.listener import listen
-from loadtest.cluster import Cluster
+from loadtest.cluster import Cluster, new_key
 from loadtest.cluster.common import HOST
+
+SEAL_KEY: Final = new_key()
+"""The key of every fleet of this run. A module's fleet may start again at the same store, which its key must open."""
 
 
 class Fleet(Cluster):
@@ -31,7 +34,12 @@ class Fleet(Cluster):
         names: Sequence[str] = ("r1", "r2"),
         own: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        settings = {"GATEWAY_AUDIENCE": "tests", "GATEWAY_DRAIN_NOTICE_SECONDS": "0", **(environ or {})}
+        settings = {
+            "GATEWAY_AUDIENCE": "tests",
+            "GATEWAY_SEAL_KEYS": SEAL_KEY,
+            "GATEWAY_DRAIN_NOTICE_SECONDS": "0",
+            **(environ or {}),
+        }
         super().__init__(directory, replicas=names, balancer=False, environ=settings, own=own)
 
     def __enter__(self) -> Self:
