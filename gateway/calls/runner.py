@@ -18,7 +18,14 @@ from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
 from gateway.calls.ports import Shedding
 from gateway.calls.shown_headers import shown_headers
-from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
+from gateway.calls.task_creation import (
+    AlreadyUsed,
+    Repetition,
+    TaskCalls,
+    TaskOrder,
+    starts_as_task,
+    what_detach_does,
+)
 from gateway.calls.unused_answers import warn_of_unused_answers
 from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
@@ -228,18 +235,13 @@ class RunningCall:
         self._sealer: Final = runner.keys.current
         self._bound: bytes | None = None
         self._away: Away | None = None
-        self._detaching: Final = self._what_detach_does()
+        self._detaching: Final = what_detach_does(call.served, None if runner.tasks is None else call.order)
         self.journal: Final = self._open()
 
     @property
     def task_id(self) -> str:
         """The id of the task that the call has become, "" if it has not."""
         return "" if self.task is None else self.task.task_id
-
-    def _what_detach_does(self) -> Detaching:
-        if self.call.served.task == "forbidden":
-            return Detaching.FORBIDDEN
-        return Detaching.IMPOSSIBLE if self.call.order is None or self._runner.tasks is None else Detaching.POSSIBLE
 
     def _open(self) -> Journal:
         """Return the journal that the client sent, or that of a new flow.
@@ -359,7 +361,7 @@ class RunningCall:
             function = served.begin(call.target, call.arguments, call.caller, call.requester, self.journal)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the call
             return Failed(error)
-        if self._detaching is Detaching.POSSIBLE and self._starts_as_task():
+        if self._detaching is Detaching.POSSIBLE and starts_as_task(served, call.order):
             return Detached()
         try:
             outcome = await run_leg(function, leg, limited=served.limited, seconds=served.leg_seconds)
@@ -375,10 +377,6 @@ class RunningCall:
             self._arguments()  # the next leg may run within this request
             self._binding()
         return outcome
-
-    def _starts_as_task(self) -> bool:
-        call = self.call
-        return call.served.starts_as_task or (call.order is not None and call.order.at_once)
 
     async def _report(self, outcome: Outcome) -> Reported:
         call = self.call
@@ -414,7 +412,7 @@ class RunningCall:
         try:
             return msgspec.Raw(encode(await self._become_task(result)))
         except (NotNow, CannotContinue):
-            if ensured(self.call.order, "`_what_detach_does` has checked it").at_once:  # the function has not run
+            if ensured(self.call.order, "`what_detach_does` has checked it").at_once:  # the function has not run
                 raise
             return msgspec.Raw(encode({**result, "_meta": {**(result.get("_meta") or {}), **otherwise}}))
 
@@ -448,7 +446,7 @@ class RunningCall:
 
     async def _become_task(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make the call a task and return the client's result; given a result, the task has already ended."""
-        call, why = self.call, "`_what_detach_does` has checked it"
+        call, why = self.call, "`what_detach_does` has checked it"
         tasks, order = ensured(self._runner.tasks, why), ensured(call.order, why)
         served = ensured_type(call.served, Tool)
         if result is None:
