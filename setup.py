@@ -18,7 +18,7 @@ COMPILED = {
     "gateway/engine/capabilities.py": 1.5,
     "gateway/engine/journal.py": 7.5,
     "gateway/engine/leg.py": 1.3,
-    "gateway/engine/stopping.py": 0.7,
+    "gateway/engine/stoppable_leg.py": 0.7,
     "gateway/http/connection.py": 13.7,
     "gateway/http/cycle.py": 7.2,
     "gateway/observability/audit.py": 3.9,

@@ -14,7 +14,7 @@ LEGS: Final = ("echo", "one question, leg 1", "one question, leg 2")
 LEAST_PERCENT: Final = 1.0
 """The share from which compiling a module is worth the rules that it imposes."""
 
-BASES: Final = frozenset({"gateway/engine/stopping.py"})
+BASES: Final = frozenset({"gateway/engine/stoppable_leg.py"})
 """Compiled whatever their share: a compiled class can only inherit from a compiled one."""
 
 

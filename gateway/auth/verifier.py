@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import jwt
 
-from gateway.auth.claims import Audiences, RefusedToken, check_type, instant_of, scopes_of, text_of
+from gateway.auth.claim_forms import Audiences, RefusedToken, check_type, instant_of, scopes_of, text_of
 from gateway.auth.keys import Keys, KeysUnavailable, SharedSecret, UnknownKey
 from gateway.auth.providers import RETRY_SECONDS, FileKeys, UrlKeys
 from gateway.auth.token_exchange import TokenExchange

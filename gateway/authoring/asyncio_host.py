@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Never, TypeVar
 
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
-from gateway.engine.stopping import LegStopped
+from gateway.engine.stoppable_leg import LegStopped
 from gateway.runtime.fairness import FairQueue
 
 T = TypeVar("T")

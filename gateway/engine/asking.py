@@ -12,7 +12,7 @@ from gateway.engine.keys import check_key
 from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Failed, NeedsInput
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
-from gateway.engine.stopping import LegStopped, StoppableLeg
+from gateway.engine.stoppable_leg import LegStopped, StoppableLeg
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 
 MAX_ASKED: Final = 3

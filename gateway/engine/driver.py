@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, Failed, LegCrashed, Outcome
-from gateway.engine.stopping import LegStopped
+from gateway.engine.stoppable_leg import LegStopped
 from gateway.errors import AuthoringError
 
 LegFunction: TypeAlias = Callable[[Leg], Coroutine[Any, Any, Any]]

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
-from gateway.engine.stopping import LegStopped
+from gateway.engine.stoppable_leg import LegStopped
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="unset")
 

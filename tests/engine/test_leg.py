@@ -25,7 +25,7 @@ from gateway.engine.keys import MAX_KEY_LENGTH
 from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, Failed, LegTimedOut, NeedsInput, Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
-from gateway.engine.stopping import MAX_IGNORED_STOPS, LegStopped
+from gateway.engine.stoppable_leg import MAX_IGNORED_STOPS, LegStopped
 from gateway.errors import AuthoringError, CannotContinue, Declined, MissingCapability
 from gateway.sealing.packing import pack, unpack
 from tests.calls.policies import POLICY

@@ -18,7 +18,7 @@ from gateway.engine.leg import MAX_ROUNDS_BEFORE_SHED, MAX_SHEDS, Detaching, Leg
 from gateway.engine.outcomes import Completed, Failed, LegTimedOut, NeedsInput, NotKept, Outcome, Shed
 from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
 from gateway.engine.relaying import RelayFunction, RelayLeg
-from gateway.engine.stopping import LegStopped
+from gateway.engine.stoppable_leg import LegStopped
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 from gateway.registry.relayed import forwarded_question
 from gateway.sealing.packing import pack, unpack

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.auth import SharedSecret, TokenVerifier, make_verifier
-from gateway.auth.claims import Audiences, RefusedToken, check_type, scopes_of
+from gateway.auth.claim_forms import Audiences, RefusedToken, check_type, scopes_of
 from gateway.errors import HttpRefusal
 from gateway.observability.metrics import Telemetry
 from gateway.settings.model import Settings
