@@ -24,7 +24,7 @@ def test_a_principal_without_a_token_grants_and_tells_nothing() -> None:
     assert (ADA.scopes, dict(ADA.claims)) == (frozenset(), {})
 
 
-def test_claim_forms_keep_their_values_and_absent_ones_are_absent() -> None:
+def test_claims_keep_their_values_and_absent_ones_are_absent() -> None:
     told = {"email": "ada@example.com", "groups": ["staff", "ops"], "address": {"zip": 2**70}, "admin": None, "å": 1.5}
     claims = ADA.holding(claims=told).claims
     assert dict(claims) == claims == told
