@@ -14,6 +14,7 @@ from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.mistakes import classes_in
 from gateway.authoring.other_libraries import refuse_other_libraries
 from gateway.authoring.types.codecs import UNSERVABLE, adapter_of, hints_of, outer_names, unservable
+from gateway.authoring.types.json_texts import UnreadableText, opened
 from gateway.authoring.types.model_schemas import model_schema, type_schema
 from gateway.authoring.types.model_validators import SMALL, NestingLimit, bounded_validator, has_null, is_small
 from gateway.authoring.types.reading_costs import ReadingLimit
@@ -100,23 +101,35 @@ class Arguments:
         Raises:
             InvalidArguments: an argument is missing, unknown or of the wrong type.
         """
-        if self._nesting.exceeded(arguments):
+        seen = self._seen(arguments)
+        if self._nesting.exceeded(seen):
             raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
-        dear = self._limit.exceeded(arguments)
+        dear = self._limit.exceeded(seen)
         if dear is not None:
             name, most = dear
             raise InvalidArguments(
                 f"{name}: it has more values than can be read in one call; send a part of them, at most {most}"
             )
         try:
-            values = self._validated(self._once_readable(arguments))
+            values = self._validated(self._once_readable(arguments, seen), seen)
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
 
-    def _once_readable(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _seen(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments with all values that pydantic will read, also those that it reads from texts."""
+        if not self._limit.texts:
+            return arguments
+        try:
+            return opened(arguments, self._limit.texts)
+        except UnreadableText as error:
+            raise InvalidArguments(str(error)) from None
+        except RecursionError:
+            raise InvalidArguments("the arguments are nested too deeply") from None
+
+    def _once_readable(self, arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return large arguments without those that are null and may not be, so that nothing is read twice."""
-        if None not in arguments.values() or is_small(arguments, self._small):
+        if None not in arguments.values() or is_small(seen, self._small):
             return arguments
         given = without_optional_nulls(self.schema, arguments, inner=False)
         try:  # a validator of the author may take null
@@ -126,19 +139,21 @@ class Arguments:
             return {name: value for name, value in arguments.items() if name in given or name not in refused}
         return arguments
 
-    def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _validated(self, arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
         try:
             values: dict[str, Any] = self._validate(arguments).__dict__
         except ValidationError as error:
-            given = _given(self.schema, arguments) if is_small(arguments, self._small) else None
+            given = _given(self.schema, arguments) if is_small(seen, self._small) else None
             if given is None:
-                raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
-            return self._validated(given)
+                raise InvalidArguments(_problems(self._all_problems(arguments, seen, error))) from None
+            return self._validated(given, seen)
         return values
 
-    def _all_problems(self, arguments: Mapping[str, Any], first: ValidationError) -> ValidationError:
+    def _all_problems(
+        self, arguments: Mapping[str, Any], seen: Mapping[str, Any], first: ValidationError
+    ) -> ValidationError:
         """Return an error that also names every wrong item, if there cannot be many."""
-        if is_small(arguments, self._small):
+        if is_small(seen, self._small):
             try:
                 self._list_all(arguments)
             except ValidationError as error:

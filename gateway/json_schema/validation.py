@@ -60,20 +60,28 @@ class SchemaValidator:
         self._free_bytes = FREE_UNITS / max(1.0, most.scalar + most.object_ + most.array + most.byte)
         self._minds_numbers = costs.has_unique or costs.has_multiples
 
-    def problem(self, value: Any, *, quotes: bool = True) -> str | None:
-        """Return what is wrong with `value`, and where, or None if it is valid.
+    def problem(self, value: Any) -> str | None:
+        """Return what is wrong with `value`, and where, or None if it is valid."""
+        refusal, differs = self._judged(value)
+        return find_problem(self._schema, self._references, value) if differs else refusal
 
-        `quotes` says whether the text may quote the value and the names in it.
-        """
+    def problems(self, value: Any) -> tuple[str, str] | None:
+        """Return the same twice for a value that is checked once: the second text quotes nothing of the value."""
+        refusal, differs = self._judged(value)
+        if differs:
+            quoted = find_problem(self._schema, self._references, value)
+            return quoted, find_problem(self._schema, self._references, value, quotes=False)
+        return None if refusal is None else (refusal, refusal)
+
+    def _judged(self, value: Any) -> tuple[str | None, bool]:
+        """Return why a value cannot be checked, if so, and whether it differs from the schema."""
         refusal = self._too_costly(value)
         if refusal is not None:
-            return refusal
+            return refusal, False
         try:
-            if self._validator.is_valid(value):
-                return None
+            return None, not self._validator.is_valid(value)
         except (ValueError, OverflowError):  # a number or a depth that JSON cannot have
-            return "it contains a value that cannot be checked"
-        return find_problem(self._schema, self._references, value, quotes=quotes)
+            return "it contains a value that cannot be checked", False
 
     def _too_costly(self, value: Any) -> str | None:
         """Return why checking a value would cost too much, or None."""

@@ -219,8 +219,8 @@ def forwarded_question(method: str, params: Mapping[str, Any]) -> Question:
 
 
 def _misfit(validator: SchemaValidator, content: Any) -> InvalidAnswer | None:
-    problem = validator.problem(content)
-    return None if problem is None else misfit_of_schema(problem, validator.problem(content, quotes=False))
+    problems = validator.problems(content)
+    return None if problems is None else misfit_of_schema(*problems)
 
 
 def _validator(schema: Mapping[str, Any]) -> SchemaValidator | None:

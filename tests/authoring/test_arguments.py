@@ -5,12 +5,27 @@ from __future__ import annotations
 import enum
 import functools
 import re
+import time
 from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ImportString, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ImportString,
+    Json,
+    SecretStr,
+    StringConstraints,
+    WithJsonSchema,
+    with_config,
+)
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing_extensions import TypedDict
 
 from gateway import Context, PlainContext
 from gateway.authoring.arguments import (
@@ -371,6 +386,81 @@ def test_in_large_arguments_only_outer_nulls_are_left_out() -> None:
     assert (read["rows"], read["limit"]) == (large, 5)
     with pytest.raises(InvalidArguments, match=r"where\.limit"):
         Arguments(function).read({"rows": large, "where": {"limit": None}})
+
+
+_SLOW = re.compile("^(a+)+$")
+
+
+class CompiledModel(BaseModel):
+    given: str | None = Field(None, pattern=_SLOW)
+
+
+class PythonModel(BaseModel, regex_engine="python-re"):
+    given: str = Field(pattern=_SLOW.pattern)
+    others: list[PythonModel] = Field(default_factory=list)
+
+
+class Slug(TypedDict):
+    given: Annotated[str, Field(pattern=_SLOW.pattern)]
+
+
+@with_config(ConfigDict(regex_engine="python-re"))
+class PythonTyped(TypedDict):
+    given: Annotated[str, Field(pattern=_SLOW.pattern)]
+
+
+@pydantic_dataclass(config=ConfigDict(regex_engine="python-re"))
+class PythonData:
+    given: Annotated[str, Field(pattern=_SLOW.pattern)]
+
+
+class Around(BaseModel, regex_engine="python-re"):
+    slug: Slug
+
+
+class LinearModel(BaseModel):
+    given: Annotated[str, Field(pattern=_SLOW.pattern)]
+
+
+class AroundLinear(BaseModel, regex_engine="python-re"):
+    given: LinearModel
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Annotated[str, Field(pattern=_SLOW)],
+        Annotated[str, StringConstraints(pattern=_SLOW)],
+        Annotated[SecretStr, Field(pattern=_SLOW)],
+        Annotated[str | int, Field(pattern=_SLOW)],
+        dict[Annotated[str, Field(pattern=_SLOW)], int],
+        Json[list[Annotated[str, Field(pattern=_SLOW)]]],
+        CompiledModel,
+        PythonModel,
+        list[PythonTyped],
+        PythonData | None,
+        Around,
+    ],
+    ids=str,
+)
+def test_no_pattern_runs_on_an_engine_that_may_take_any_time(annotation: Any) -> None:
+    def function(given: Any) -> None: ...
+
+    function.__annotations__["given"] = annotation
+    with pytest.raises(AuthoringError, match=r"'given'.*pattern of Python's engine .*; give the pattern as a text"):
+        Arguments(function)
+
+
+@pytest.mark.parametrize("annotation", [LinearModel, AroundLinear, Slug])
+def test_a_pattern_that_is_a_text_runs_in_linear_time(annotation: Any) -> None:
+    def function(given: Any) -> None: ...
+
+    function.__annotations__["given"] = annotation
+    bad: Any = {"given": "a" * 100_000 + "!"}
+    begin = time.process_time()
+    with pytest.raises(InvalidArguments, match="should match pattern"):
+        Arguments(function).read({"given": {"given": bad} if annotation is AroundLinear else bad})
+    assert time.process_time() - begin < 0.5
 
 
 @pytest.mark.parametrize(

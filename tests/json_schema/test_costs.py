@@ -244,3 +244,21 @@ def test_a_value_that_costs_too_much_is_refused_and_a_small_one_checked() -> Non
     validator = SchemaValidator(schema)
     assert validator.problem([{"a": 999}] * 50) is None
     assert validator.problem([{"a": 999}] * 50_000) == "it is too large to be checked against its schema"
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, {"a": "secret"}, {"a": 10**400}], ids=["valid", "invalid", "unreadable"])
+def test_a_value_is_checked_once_for_both_texts_about_it(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    validator = SchemaValidator({"type": "object", "properties": {"a": {"type": "integer"}}})
+    plain, checks = validator.problem(value), []
+    compiled = validator._validator
+
+    class Counting:
+        def is_valid(self, given: Any) -> bool:
+            checks.append(given)
+            return compiled.is_valid(given)
+
+    monkeypatch.setattr(validator, "_validator", Counting())
+    problems = validator.problems(value)
+    assert len(checks) == 1
+    assert (problems and problems[0]) == plain
+    assert problems is None or "secret" not in problems[1]

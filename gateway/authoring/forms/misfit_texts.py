@@ -30,12 +30,12 @@ _CHOICES: Final = frozenset({"enum", "oneOf", "anyOf"})
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
-def misfit_of_schema(problem: str, unquoted: str | None) -> InvalidAnswer:
+def misfit_of_schema(problem: str, unquoted: str) -> InvalidAnswer:
     """Return the error for an answer that does not match its JSON Schema.
 
     `unquoted` is the problem without anything from the answer.
     """
-    return InvalidAnswer(_cut(_printable(problem)), _cut(unquoted or ""))
+    return InvalidAnswer(_cut(_printable(problem)), _cut(unquoted))
 
 
 def misfit_of_model(

@@ -206,10 +206,9 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
                 return form_of_class(schema).read(content)
             if not isinstance(schema, Mapping):
                 return form_of(schema).read(content)
-            validator = _schema_validator(_canonical(schema))
-            problem = validator.problem(content)
-            if problem is not None:
-                raise misfit_of_schema(problem, validator.problem(content, quotes=False))
+            problems = _schema_validator(_canonical(schema)).problems(content)
+            if problems is not None:
+                raise misfit_of_schema(*problems)
         except InvalidAnswer:
             given = without_nulls(content)
             if given is content:

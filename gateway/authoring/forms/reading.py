@@ -18,13 +18,14 @@ from pydantic import (
     WithJsonSchema,
     create_model,
 )
-from pydantic_core import SchemaError, SchemaValidator
+from pydantic_core import CoreSchema, SchemaError, SchemaValidator
 from typing_extensions import TypeAliasType, is_typeddict
 
 from gateway.authoring.forms.misfit_texts import misfit_of_model
 from gateway.authoring.forms.schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
 from gateway.authoring.types.codecs import adapter_of
 from gateway.authoring.types.model_validators import bounded_validator
+from gateway.authoring.types.reading_costs import reads_json_texts
 from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
 from gateway.errors import AuthoringError
 
@@ -233,7 +234,7 @@ def _form_of_fields(kind: Any) -> Form:
         names = property_names(base)
         annotations = {names[name]: field.annotation for name, field in base.model_fields.items()}
     form, identity, texts = flat_form(schema, type_name(kind), annotations)
-    return Form(kind, form, identity, texts, bounded_validator(adapter.core_schema), has_one_field=False)
+    return Form(kind, form, identity, texts, _validator(adapter.core_schema), has_one_field=False)
 
 
 def _form_of_one_field(kind: Any) -> Form:
@@ -241,7 +242,13 @@ def _form_of_one_field(kind: Any) -> Form:
     model = create_model("Form", **{FIELD: field})
     schema = TypeAdapter[Any](model).json_schema(schema_generator=FormSchemas)
     form, identity, texts = flat_form(schema, "", {FIELD: kind})
-    return Form(kind, form, identity, texts, bounded_validator(model.__pydantic_core_schema__), has_one_field=True)
+    return Form(kind, form, identity, texts, _validator(model.__pydantic_core_schema__), has_one_field=True)
+
+
+def _validator(schema: CoreSchema) -> SchemaValidator:
+    if reads_json_texts(schema):
+        raise TypeError("a form cannot ask for values as a text of JSON (pydantic.Json); ask for the values themselves")
+    return bounded_validator(schema)
 
 
 def _may_be_none(kind: Any) -> bool:

@@ -6,6 +6,7 @@ choice of a union, which doubles the work with each level of models that refer t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -48,7 +49,7 @@ def bounded_validator(schema: CoreSchema, *, stops: bool = True) -> SchemaValida
     """Return the same for any core schema. Without `stops` it reports all problems, which suits small values only.
 
     Raises:
-        TypeError: a type would compile or import what callers send.
+        TypeError: a type would compile or import what callers send, or has a pattern that may take any time.
     """
     rewriting = _SchemaRewriting(stops=stops)
     bounded = rewriting.of(schema)
@@ -72,6 +73,7 @@ class _SchemaRewriting:
             return schema
         _refuse_program(schema.get("function"))
         config = schema.get("config", config)
+        _refuse_slow_pattern(schema, config)
         copied = {name: part if name in _NOT_SCHEMAS else self.of(part, config) for name, part in schema.items()}
         if copied.get("type") in _STOPPING and self._stops:
             copied["fail_fast"] = True
@@ -88,6 +90,17 @@ def _refuse_program(function: Any) -> None:
     why = _PROGRAMS.get(getattr(called, "__name__", ""))
     if why is not None and getattr(called, "__module__", "").startswith("pydantic."):
         raise TypeError(f"{why}; take a str, and check it in the function")
+
+
+def _refuse_slow_pattern(schema: Mapping[str, Any], config: CoreConfig | None) -> None:
+    """Refuse a pattern of Python's engine, which tries all ways in which a text may match."""
+    pattern = schema.get("pattern") if schema.get("type") == "str" else None
+    engine = schema.get("regex_engine") or (config or {}).get("regex_engine")
+    if isinstance(pattern, re.Pattern) or (pattern is not None and engine == "python-re"):
+        raise TypeError(
+            "a pattern of Python's engine may take any time; give the pattern as a text, without "
+            "regex_engine='python-re', and check in the function what a text cannot say, such as look-ahead"
+        )
 
 
 class NestingLimit:

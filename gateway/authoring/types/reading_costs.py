@@ -6,7 +6,9 @@ estimated from pydantic's core schema. A value with more parts than its type all
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from gateway.authoring.types.colliding_keys import keys_to_guard
@@ -29,6 +31,9 @@ _OF_NAMED: Final = {
 _OF_TYPE: Final = {"decimal": 0.5, "fraction": 2.0, "uuid": 0.2, "generator": 0.5, "counter": 1.0}
 _OF_OBJECT: Final = 0.3
 _OF_FIELD: Final = 0.1
+_OF_COPY: Final[Mapping[type, float]] = {list: 1.5, dict: 1.5}
+_OF_COPIED_OBJECT: Final = 4.0
+_OF_COPIED_PART: Final = 0.2
 _OF_CHOICE: Final = 0.1
 _OF_ENUM_CHOICE: Final = 2.0
 _OTHERS: Final = 0.05
@@ -42,6 +47,7 @@ _OBJECTS: Final = frozenset(
     {"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"}
 )
 _CONTAINERS: Final = (dict, list)
+_SIZED: Final = (dict, list, tuple, set, frozenset)
 _EITHER: Final = frozenset({"tagged-union", "json-or-python"})
 _NOT_SCHEMAS: Final = frozenset(
     {"function", "default", "metadata", "expected", "serialization", "config", "definitions"}
@@ -70,32 +76,43 @@ class ReadingLimit:
 
     Attributes:
         dearest: the microseconds for the dearest part of any argument.
+        texts: the names of the arguments in which texts are read as JSON.
     """
 
     def __init__(self, schema: Mapping[str, Any], names: Mapping[str, str]) -> None:
         self._definitions = {each["ref"]: each for each in schema.get("definitions", ())}
+        self._validates_defaults = _validates_defaults(schema)
         self._followed: set[str] = set()
         self._has_text = False
+        self.texts: set[str] = set()
         fields: Mapping[str, Any] = next(_found(schema, "model-fields"), {"fields": {}})["fields"]
-        costs = {names[field]: self._of_argument(each) for field, each in fields.items() if field in names}
+        costs = {
+            names[field]: self._of_argument(names[field], each) for field, each in fields.items() if field in names
+        }
         self._dear = {name: cost for name, cost in costs.items() if cost.most > _CHEAP}
         self.dearest = max((cost.most for cost in self._dear.values()), default=1.0)
 
     def exceeded(self, arguments: Mapping[str, Any]) -> tuple[str, int] | None:
-        """Return the name of an argument that has too many parts, and how many of the dearest would fit, or None."""
+        """Return the name of an argument that has too many parts, and how many of the dearest would fit, or None.
+
+        Texts that are read as JSON must be opened before.
+        """
         left: float = MOST_MICROSECONDS
         for name, cost in self._dear.items():
-            taken = _microseconds(arguments.get(name), cost, left, count_text=self._has_text)
+            taken = _microseconds(arguments.get(name), cost, left)
             if taken > left:
                 return name, int(left / cost.most)
             left -= taken
         return None
 
-    def _of_argument(self, schema: Mapping[str, Any]) -> _ReadingCosts:
+    def _of_argument(self, name: str, schema: Mapping[str, Any]) -> _ReadingCosts:
         costs = []
+        self._has_text = False
         for of_container in (False, True):
             self._followed.clear()
             costs.append(self._cost(schema, in_choice=False, of_container=of_container))
+        if self._has_text:
+            self.texts.add(name)
         return _ReadingCosts(costs[0], costs[1] - costs[0])
 
     def _cost(self, schema: Mapping[str, Any], *, in_choice: bool, of_container: bool) -> float:
@@ -109,6 +126,8 @@ class ReadingLimit:
         self._has_text |= kind == "json"
         below = self._below(schema, in_choice=in_choice or kind == "union", of_container=of_container)
         own = _own(schema, in_choice=in_choice, of_container=of_container)
+        if kind in _OBJECTS and of_container:
+            own += _of_defaults(schema, max(below, default=0) if self._validates_defaults else 0)
         if kind in _BELOW:
             return max(own, sum(below) if "keys_schema" in schema else max(below, default=0))
         if kind in _EITHER:
@@ -129,6 +148,50 @@ class ReadingLimit:
             return 0
         self._followed.add(reference)
         return self._cost(self._definitions[reference], in_choice=in_choice, of_container=of_container)
+
+
+def _of_defaults(schema: Mapping[str, Any], validating: float) -> float:
+    """Return the cost of the defaults that pydantic takes for what an object lacks.
+
+    Args:
+        schema: that of an object's fields.
+        validating: the cost of each part of a default, if defaults are validated.
+    """
+    fields = schema.get("fields", schema.get("arguments_schema", ()))
+    wrapped = (field["schema"] for field in (fields.values() if isinstance(fields, Mapping) else fields))
+    defaults = [each["default"] for each in wrapped if "default" in each]
+    return sum(_of_copy(default) + validating * _size(default) for default in defaults)
+
+
+def _of_copy(default: Any) -> float:
+    """Return the cost of copying a default, as pydantic does if it has no hash."""
+    copied: dict[int, Any] = {}
+    try:
+        hash(default)
+    except TypeError:
+        with suppress(Exception):  # the author's code may raise anything
+            copy.deepcopy(default, copied)
+    originals = copied.get(id(copied), ())
+    return sum(_OF_COPY.get(type(each), _OF_COPIED_OBJECT) + _OF_COPIED_PART * _length(each) for each in originals)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, _SIZED) else 0
+
+
+def _size(value: Any) -> int:
+    """Count the parts of a default, itself included."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, _SIZED) else ()
+    return 1 + sum(map(_size, parts))
+
+
+def _validates_defaults(schema: Any) -> bool:
+    if isinstance(schema, list | tuple):
+        return any(map(_validates_defaults, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    inner = (part for name, part in schema.items() if name not in _NOT_SCHEMAS or name in ("config", "definitions"))
+    return bool(schema.get("validate_default")) or any(map(_validates_defaults, inner))
 
 
 def _own(schema: Mapping[str, Any], *, in_choice: bool, of_container: bool) -> float:
@@ -152,6 +215,11 @@ def _of_function(function: Any, cost: float) -> float:
     return _OF_NAMED.get(getattr(function, "__qualname__", ""), cost)
 
 
+def reads_json_texts(schema: Mapping[str, Any]) -> bool:
+    """Return whether a core schema reads a text as JSON anywhere."""
+    return any(any(_found(each, "json")) for each in (schema, *schema.get("definitions", ())))
+
+
 def _found(schema: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
     if schema["type"] == kind:
         yield schema
@@ -172,11 +240,8 @@ def _schemas_in(schema: Mapping[str, Any]) -> Iterator[Any]:
             waiting.extend(part)
 
 
-def _microseconds(value: Any, cost: _ReadingCosts, most: float, *, count_text: bool) -> float:
-    """Return how long a value takes to read, counted no further than `most`.
-
-    JSON in a text has at most half as many parts as characters.
-    """
+def _microseconds(value: Any, cost: _ReadingCosts, most: float) -> float:
+    """Return how long a value takes to read, counted no further than `most`."""
     taken = cost.each
     waiting: list[Any] = [[value]]
     while waiting and taken <= most:
@@ -186,6 +251,4 @@ def _microseconds(value: Any, cost: _ReadingCosts, most: float, *, count_text: b
         if taken > most:
             break
         waiting += [each for each in parts if isinstance(each, _CONTAINERS)]
-        if count_text:
-            taken += cost.most * sum(len(each) // 2 for each in parts if isinstance(each, str))
     return taken

@@ -13,7 +13,17 @@ from typing import Annotated, Any, Literal, NewType
 
 import pytest
 from mcp_types._v2026_07_28 import PrimitiveSchemaDefinition
-from pydantic import AfterValidator, AnyUrl, BaseModel, Field, ImportString, SecretStr, TypeAdapter, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AnyUrl,
+    BaseModel,
+    Field,
+    ImportString,
+    Json,
+    SecretStr,
+    TypeAdapter,
+    WithJsonSchema,
+)
 from typing_extensions import TypeAliasType, TypedDict
 
 from gateway import AuthoringError, Context, Elicit, InputRequired, PlainContext, tool
@@ -164,6 +174,10 @@ def test_what_does_not_fit_is_asked_again_with_the_reason_alone(kind: Any, given
         (Literal["a", 1], "forms are flat, .* use choices that are all texts, or all numbers"),
         (ImportString, "ImportString would import what callers send; take a str"),
         (Annotated[re.Pattern[str], WithJsonSchema({"type": "string"})], "re.Pattern would compile what callers send"),
+        (
+            Annotated[Json[list[int]], WithJsonSchema({"type": "string"})],
+            "a form cannot ask for values as a text of JSON",
+        ),
         ([], "a list of choices needs different texts, or pairs of a text and a title"),
         ([[]], "a list of choices needs different texts"),
         ([1, 2], r"at least one; for numbers, use Literal\[1, 2\]"),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import enum
 import json
 import time
+import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import AfterValidator, AnyUrl, BaseModel, BeforeValidator, IPvAnyInterface, Json, create_model
+from pydantic import AfterValidator, AnyUrl, BaseModel, BeforeValidator, Field, IPvAnyInterface, Json, create_model
 
 from gateway.authoring.arguments import Arguments, InvalidArguments
 
@@ -22,6 +24,10 @@ FEW = 3000
 
 MANY = 50_000
 """Reading so many of the dear types takes too long."""
+
+
+MOST_IN_A_BODY = 29_990
+"""So many objects fit into a body."""
 
 
 class Colour(enum.Enum):
@@ -41,11 +47,43 @@ class Dog(BaseModel):
     lives: str
 
 
+class Listing(BaseModel):
+    items: list[int] = []
+
+
+class Owner(BaseModel):
+    cat: Cat = Cat(lives=9)
+
+
+class Deep(BaseModel):
+    rows: tuple[dict[str, list[int]], ...] = ({"a": [1, 2]},)
+
+
+class Checked(BaseModel, validate_default=True):
+    numbers: tuple[int, ...] = (1,) * 100
+
+
+@dataclass
+class Held:
+    cats: tuple[Cat, ...] = (Cat(lives=9),)
+
+
+class Named(NamedTuple):
+    items: list[int] = []  # noqa: RUF012 - that is the case
+    names: dict[str, int] = {}  # noqa: RUF012 - as above
+
+
+class Manufactured(BaseModel):
+    items: list[int] = Field(default_factory=list)
+
+
 class Tree(BaseModel):
     parts: list[Tree | Cat | int] = []
 
 
 _FIELDS: Any = {f"field_{number}": (int, ...) for number in range(50)}
+_LISTS: Any = {f"field_{number}": (list[int], []) for number in range(20)}
+Lists: Any = create_model("Lists", **_LISTS)
 Wide: Any = create_model("Wide", **_FIELDS)
 
 
@@ -64,6 +102,21 @@ DEAR: dict[str, tuple[Any, Any]] = {
 }
 
 
+COPIED: dict[str, tuple[Any, Any]] = {
+    "lists": (list[Listing], {}),
+    "models": (list[Owner], {}),
+    "models in a tuple of a dataclass": (list[Held], {}),
+    "dicts in a tuple": (list[Deep], {}),
+    "defaults of a tuple": (list[Named], []),
+    "many lists": (list[Lists], {}),
+    "models by name": (dict[str, Owner], {}),
+    "a choice": (list[Listing | Owner | int], {}),
+    "a text": (Json[list[Owner]], {}),
+    "defaults that are checked": (list[Checked], {}),
+}
+"""Types whose defaults are copied or checked for each value."""
+
+
 def arguments(annotation: Any, default: Any = 1) -> Arguments:
     def function(given: Any, other: int = default) -> None: ...
 
@@ -72,7 +125,7 @@ def arguments(annotation: Any, default: Any = 1) -> Arguments:
 
 
 def many(annotation: Any, item: Any, count: int) -> Any:
-    if "dict[str, ipaddress" in str(annotation):
+    if typing.get_origin(annotation) is dict:
         return {str(number): item for number in range(count)}
     return [item] * count
 
@@ -92,6 +145,29 @@ def test_what_honest_callers_send_of_it_is_read(name: str) -> None:
     annotation, item = DEAR[name]
     read = arguments(annotation).read({"given": many(annotation, item, FEW)})
     assert len(read["given"]) == FEW
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_what_lacks_many_defaults_is_refused_before_they_are_copied(name: str) -> None:
+    annotation, item = COPIED[name]
+    reader, given = arguments(annotation), many(annotation, item, MOST_IN_A_BODY)
+    begin = time.process_time()
+    with pytest.raises(InvalidArguments, match="given: it has more values than can be read in one call"):
+        reader.read({"given": json.dumps(given) if name == "a text" else given})
+    assert time.process_time() - begin < 0.1
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_honest_callers_may_leave_defaults_out(name: str) -> None:
+    annotation, item = COPIED[name]
+    given = many(annotation, item, FEW // 10)
+    assert arguments(annotation).read({"given": json.dumps(given) if name == "a text" else given})
+
+
+@pytest.mark.parametrize("kind", [Cat, Manufactured, dict[str, int]])
+def test_defaults_that_are_not_copied_limit_nothing(kind: Any) -> None:
+    read = arguments(list[kind]).read({"given": [{"lives": 1} if kind is Cat else {}] * MOST_IN_A_BODY})
+    assert len(read["given"]) == MOST_IN_A_BODY
 
 
 @pytest.mark.parametrize(("kind", "value", "count"), [(str, "x", 5000), (int | None, None, 1000)])
