@@ -54,6 +54,8 @@ _STORE_STOP_SECONDS: Final = 3.0
 _ABANDONED_DRAIN_SECONDS: Final = 2.0
 _LAST_WORDS_SECONDS: Final = 10.0
 _LAST_PORT: Final = 65535
+_SLOW_SECONDS: Final = 2.0
+"""How long importing the tools may take before a line says so."""
 _CHECK_SECONDS: Final = 10.0
 """How long importing the tools may delay the start."""
 
@@ -83,7 +85,7 @@ def run(
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
         settings = _load_settings(filled, console)
-        _check_tools(filled)
+        _check_tools(filled, console)
         if made:
             console.say(f"made for this run and shared by all replicas: {', '.join(made)}")
         listener = stack.enter_context(listen(settings.host, settings.port))
@@ -127,7 +129,7 @@ def _supervise(
     return exit_code
 
 
-def _check_tools(environ: Mapping[str, str]) -> None:
+def _check_tools(environ: Mapping[str, str], console: Console) -> None:
     """Import the tools once, so that a mistake is reported once instead of by every replica and worker.
 
     Another process does it: this one must not run code of tools, which may bind ports or start threads. All that it
@@ -147,9 +149,13 @@ def _check_tools(environ: Mapping[str, str]) -> None:
             preexec_fn=bind_to_parent(),  # noqa: PLW1509 - it only makes system calls
         )
         try:
-            exit_code = checking.wait(_CHECK_SECONDS)
+            exit_code = _wait_imported(checking, console)
         except subprocess.TimeoutExpired:
-            return  # a replica says more while it imports them
+            console.say(f"the tools are not imported after {_CHECK_SECONDS:g} seconds; starting anyway")
+            return
+        except KeyboardInterrupt:
+            console.say("stopped while importing the tools")
+            raise
         finally:
             signal_group(checking.pid, signal.SIGKILL)
             checking.wait()
@@ -157,6 +163,18 @@ def _check_tools(environ: Mapping[str, str]) -> None:
         text = "\n" + errors.read().decode(errors="replace").rstrip()
     if exit_code == EXIT_CONFIGURATION:
         raise ConfigurationError(*text.split("\ngateway: ")[1:])  # without what tools wrote before
+
+
+def _wait_imported(checking: subprocess.Popen[bytes], console: Console) -> int:
+    """Return the exit code of the process that imports the tools.
+
+    Raises:
+        subprocess.TimeoutExpired: it takes too long.
+    """
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return checking.wait(_SLOW_SECONDS)
+    console.say("importing the tools takes long; press Ctrl-C to stop")
+    return checking.wait(_CHECK_SECONDS - _SLOW_SECONDS)
 
 
 def _load_settings(environ: Mapping[str, str], console: Console) -> Settings:

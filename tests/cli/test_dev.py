@@ -190,6 +190,32 @@ def test_ctrl_c_stops_all_that_it_started_and_it_exits_0(start: Callable[..., De
     assert_stopped(dev, ["store", "r1", "r2"])
 
 
+def start_slow(start: Callable[..., Dev], folder: Path) -> Dev:
+    """Start a run whose import of the tools does not end, and wait until it says that this takes long."""
+    (folder / "slow.py").write_text("import signal\nsignal.pause()\n")
+    dev = start("--replicas", "1", GATEWAY_TOOLS="slow")
+    dev.read_until("gateway dev: importing the tools takes long; press Ctrl-C to stop")
+    return dev
+
+
+def test_ctrl_c_during_a_slow_import_says_that_it_stopped(start: Callable[..., Dev], tmp_path: Path) -> None:
+    dev = start_slow(start, tmp_path)
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.end() == 128 + signal.SIGINT
+    assert dev.said[-1] == "gateway dev: stopped while importing the tools\n"
+
+
+def test_tools_that_are_not_imported_in_time_do_not_hold_up_the_start(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    dev = start_slow(start, tmp_path)
+    dev.read_until("gateway dev: the tools are not imported after 10 seconds; starting anyway")
+    dev.read_until("w1 is running")
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.end() == 0
+    assert dev.said[-1] == "gateway dev: stopped\n"
+
+
 def assert_stopped(dev: Dev, names: list[str]) -> None:
     """Assert that it ends cleanly, and that none of its processes is left."""
     assert dev.end() == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
@@ -28,6 +30,7 @@ class Callers:
         self.statuses: Counter[int] = Counter()
         self.broken: list[str] = []
         self.stopped = threading.Event()
+        self._ends: list[float] = []
         self._replica = replica
         self._headers = headers_of(ECHO) | ({} if token is None else {"authorization": f"Bearer {token}"})
 
@@ -36,13 +39,22 @@ class Callers:
         """How many calls ran so far."""
         return self.statuses[200]
 
+    @property
+    def most_in_a_second(self) -> int:
+        """How many calls ran in the busiest second."""
+        ends = sorted(self._ends)
+        return max(number + 1 - bisect_left(ends, end - 1) for number, end in enumerate(ends))
+
     def call_on(self) -> None:
         """Call until stopped."""
         body = msgspec.json.encode(ECHO)
         with httpx.Client(timeout=SECONDS, trust_env=False, verify=False) as client:
             while not self.stopped.is_set():
                 try:
-                    self.statuses[client.post(self._replica.url, content=body, headers=self._headers).status_code] += 1
+                    status = client.post(self._replica.url, content=body, headers=self._headers).status_code
+                    self.statuses[status] += 1
+                    if status == 200:
+                        self._ends.append(time.monotonic())
                 except httpx.HTTPError as error:
                     self.broken.append(repr(error))
 

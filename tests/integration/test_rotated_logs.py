@@ -54,6 +54,16 @@ class Audited:
         """Wait until each line is written or counted."""
         wait_until(lambda: self.lines + self.lost >= callers.ran, "a line, or a count, for each call")
 
+    def assert_bounded_loss(self, callers: Callers, copied: int = 0) -> None:
+        """Check that each warning stands for at most a second's lines, and that each missing line is counted.
+
+        `copied` lines were read from files that are gone.
+        """
+        most = self.warnings * callers.most_in_a_second
+        assert not callers.broken
+        assert callers.ran - self.lines - copied <= min(self.lost, most)
+        assert self.lost <= most
+
 
 @contextlib.contextmanager
 def audited(directory: Path, folder: Path, **settings: str) -> Iterator[Audited]:
@@ -111,9 +121,26 @@ def test_of_a_file_that_is_moved_compressed_and_deleted_no_line_is_missing_unnot
                     shutil.copyfileobj(source, copy)
                 moved.unlink()
         audit.wait_written(callers)
-        assert not callers.broken
         assert audit.warnings <= ROUNDS
-        assert audit.lines >= callers.ran - audit.lost
+        audit.assert_bounded_loss(callers)
+
+
+def test_a_file_that_is_moved_and_deleted_at_once_is_warned_of_once_and_takes_a_seconds_lines_at_most(
+    tmp_path: Path,
+) -> None:
+    with audited(tmp_path, tmp_path / "audit") as audit:
+        copied = 0
+        with calling(audit.replica) as callers:
+            for number in range(1, ROUNDS + 1):
+                callers.wait_for(20)
+                wait_until(audit.path.exists, "another file")
+                moved = audit.path.rename(audit.path.with_name("audit.log.1"))
+                copied += moved.read_bytes().count(LEG)
+                moved.unlink()
+                audit.replica.wait_for_log("lines may be lost", count=number, file="deleted")
+        wait_until(lambda: copied + audit.lines + audit.lost >= callers.ran, "a line, or a count, for each call")
+        assert audit.warnings == ROUNDS
+        audit.assert_bounded_loss(callers, copied)
 
 
 def test_logrotate_that_creates_a_file_and_sends_a_hangup_loses_no_line(tmp_path: Path) -> None:
@@ -150,8 +177,8 @@ def test_lines_that_copytruncate_loses_are_counted_and_warned_of_once_each_time(
                 logrotate.rotate()
                 audit.replica.wait_for_log("lines may be lost", count=number, file="truncated")
         audit.wait_written(callers)
-        assert not callers.broken
         assert audit.warnings == 3
+        audit.assert_bounded_loss(callers)
 
 
 def test_where_every_line_is_required_each_call_that_ran_has_one_although_the_disk_was_full(
