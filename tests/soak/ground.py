@@ -461,10 +461,8 @@ PROCESS_FAULTS: Final[Mapping[str, Fault]] = {
     "worker killed": Ground._kill_worker,
     "worker paused past its lease": Ground._pause_worker,
     "worker drained": Ground._drain_worker,
-    "worker's clock an hour off": Ground._shift_workers_clock,
     "replica killed": Ground._kill_replica,
     "replica frozen": Ground._freeze_replica,
-    "replica's clock 20 s off": Ground._shift_replicas_clock,
     "disk of audit logs full": Ground._fill_disk,
     "pipes of audit logs unread": Ground._leave_pipes_unread,
     "readers of audit logs dead": Ground._lose_readers,
@@ -472,8 +470,6 @@ PROCESS_FAULTS: Final[Mapping[str, Fault]] = {
     "seal keys: next phase": Ground._rotate_keys,
     "rolling restart": Ground._roll,
     "SIGHUP": Ground._hang_up,
-    "overload": Ground._overload,
-    "depot killed": Ground._kill_depot,
 }
 STORE_FAULTS: Final[Mapping[str, Fault]] = {
     "store killed": Ground._kill_store,
@@ -487,6 +483,12 @@ STORE_FAULTS: Final[Mapping[str, Fault]] = {
     "failover": Ground._fail_over,
     "store's clock 20 s off": Ground._shift_stores_clock,
 }
-"""Faults of one table strike one after the other; those of the other table may strike at the same time."""
+OTHER_FAULTS: Final[Mapping[str, Fault]] = {
+    "overload": Ground._overload,
+    "depot killed": Ground._kill_depot,
+    "worker's clock an hour off": Ground._shift_workers_clock,
+    "replica's clock 20 s off": Ground._shift_replicas_clock,
+}
+"""Faults of one table strike one after the other; those of the other tables may strike at the same time."""
 
-FAULTS: Final[Mapping[str, Fault]] = {**PROCESS_FAULTS, **STORE_FAULTS}
+FAULTS: Final[Mapping[str, Fault]] = {**PROCESS_FAULTS, **STORE_FAULTS, **OTHER_FAULTS}

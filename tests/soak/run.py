@@ -22,7 +22,7 @@ import httpx
 
 from tests.soak.customers import Customer, Market
 from tests.soak.effects import read_effects
-from tests.soak.ground import PATIENCE_SECONDS, PROCESS_FAULTS, STORE_FAULTS, TTL_SECONDS, Fault, Ground
+from tests.soak.ground import OTHER_FAULTS, PATIENCE_SECONDS, PROCESS_FAULTS, STORE_FAULTS, TTL_SECONDS, Fault, Ground
 from tests.soak.history import read_history, read_lost
 from tests.soak.ledger import Ledger
 from tests.soak.orders import POST
@@ -31,7 +31,7 @@ from tests.soak.wired import DraftCustomer, SessionCustomer
 TOOLS: Final = "tests.soak.tools"
 CUSTOMERS: Final = (*[Customer] * 12, *[SessionCustomer] * 4, *[DraftCustomer] * 4)
 Lanes: TypeAlias = Sequence[tuple[Mapping[str, Fault], tuple[float, float]]]
-LANES: Final[Lanes] = ((PROCESS_FAULTS, (0.2, 2.0)), (STORE_FAULTS, (1.0, 5.0)))
+LANES: Final[Lanes] = ((PROCESS_FAULTS, (0.2, 2.0)), (STORE_FAULTS, (1.0, 5.0)), (OTHER_FAULTS, (3.0, 10.0)))
 """Faults that strike one after the other, and the seconds of quiet between two. No lane waits for another."""
 
 REPORT_SECONDS: Final = 30.0
