@@ -136,6 +136,7 @@ loadtest: $(STAMP) $(if $(SCENARIO),$(if $(findstring sdk,$(LOADTEST)),$(SDK_STA
 
 soak: $(STAMP) ## Run tasks while everything fails at random (SOAK_SECONDS=600, SOAK_SEED=1)
 	@$(need_redis)
+	@$(need_haproxy)
 	@$(need_faketime)
 	@$(RUN) tests.soak.run
 

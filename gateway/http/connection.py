@@ -112,11 +112,17 @@ class Connection:
             self._callbacks.connection_refused()
             transport.abort()
             return
+        server, client = get_local_addr(transport), _client_of(transport)
+        if client is None and server is not None and server[1] is not None:
+            # The client reset its TCP connection before it was accepted. A proxy may have sent the requests in it to
+            # another replica; without an address, they would seem to be others.
+            transport.abort()
+            return
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn shuts them down, and no more
         self._flow = Flow(transport)
         self._addresses = {
-            "server": get_local_addr(transport),
-            "client": _client_of(transport),
+            "server": server,
+            "client": client,
             "scheme": "https" if is_ssl(transport) else "http",
         }
 

@@ -28,6 +28,7 @@ class Cluster:
         environ: the settings of all replicas and workers, on top of loopback defaults: the demo tools, no identity,
             and a seal key made for this cluster.
         own: further settings, by the name of the replica or worker.
+        repeatable: the requests that the balancer may send again; by default all, or none if there are upstreams.
         worker_environ: further settings of the workers.
         module: the module that `python -m` starts replicas and workers from.
 
@@ -45,6 +46,7 @@ class Cluster:
         balancer: bool = True,
         environ: Mapping[str, str] | None = None,
         own: Mapping[str, Mapping[str, str]] | None = None,
+        repeatable: str | None = None,
         worker_environ: Mapping[str, str] | None = None,
         module: str = "gateway",
     ) -> None:
@@ -52,7 +54,8 @@ class Cluster:
         self.directory = directory
         self.module = module
         self.redis = RedisServer(directory) if redis else None
-        repeatable = NOTHING if "GATEWAY_UPSTREAMS" in (environ or {}) else EVERYTHING
+        if repeatable is None:
+            repeatable = NOTHING if "GATEWAY_UPSTREAMS" in (environ or {}) else EVERYTHING
         self.balancer = Balancer(directory, own=repeatable) if balancer else None
         self.environ = {
             "GATEWAY_TOOLS": "gateway.demo",

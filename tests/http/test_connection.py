@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import re
+import socket
+import struct
 from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 from time import thread_time
@@ -13,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 from uvicorn.server import ServerState
 
 from gateway.http.asgi import RawHeaders
@@ -224,6 +227,29 @@ async def test_a_body_in_small_chunks_costs_no_more_for_each_byte_if_it_is_large
 
     small = min([await seconds(20_000) for _ in range(3)])
     assert await seconds(16 * 20_000) < 5 * 16 * small
+
+
+def test_requests_of_a_client_that_reset_its_connection_before_it_was_accepted_are_not_served(server: Server) -> None:
+    """A replica that was frozen finds such connections, and a proxy has sent their requests to another replica."""
+
+    async def serve() -> bytes:
+        listener = socket.create_server(("127.0.0.1", 0))
+        with socket.create_connection(listener.getsockname()) as gone:
+            gone.sendall(HELLO)
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(HELLO)
+        loop = asyncio.get_running_loop()
+        async with await loop.create_server(
+            lambda: Connection(server.rules, server.app, server.state, {}), sock=listener
+        ):
+            status = await reader.readline()
+            writer.close()
+        return status
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(serve()).startswith(b"HTTP/1.1 200")
+    assert len(server.begun) == 1
 
 
 async def test_requests_pass_one_after_the_other_however_they_are_cut(server: Server) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 
-from tests.soak.orders import ENDED, KINDS, Order, answer_to, final_of
+from tests.soak.orders import ENDED, KINDS, PARCEL, POST, Order, answer_to, final_of, property_of
 from tests.workers.site import EXTENSION, META, VERSION
 
 REQUEST_SECONDS: Final = 10.0
@@ -23,6 +23,9 @@ SILENCE_SECONDS: Final = 40.0
 PAUSE_SECONDS: Final = (0.1, 0.5)
 MIND_CHANGES: Final = 0.15
 """The share of orders that are cancelled."""
+
+JUMP_SECONDS: Final = 20
+"""How far the store's clock jumps; tasks may end so much earlier."""
 
 MIND_CHANGE_SECONDS: Final = 2.0
 STORE_DOWN: Final = -31004
@@ -51,7 +54,7 @@ class Market:
     """The site that customers use.
 
     Attributes:
-        urls: the replicas; customers choose among them, so nothing in between repeats a request unseen.
+        url: the balancer.
         tokens: the users; customers share them.
         ttl_seconds: how long a task is known after its creation.
         seed: decides what each customer does.
@@ -59,7 +62,7 @@ class Market:
         closed: whether customers stop placing orders.
     """
 
-    urls: Sequence[str]
+    url: str
     tokens: Sequence[str]
     ttl_seconds: float
     seed: int
@@ -68,13 +71,16 @@ class Market:
 
 
 class Customer:
-    """Places one order after the other, and follows each to its end.
+    """Places one order after the other on 2026-07-28, and follows each to its end.
 
     Args:
         number: its unique number.
         market: the site that it uses.
         http: the client that it uses.
     """
+
+    version = VERSION
+    kinds: Sequence[str] = KINDS
 
     def __init__(self, number: int, market: Market, http: httpx.AsyncClient) -> None:
         self._number = number
@@ -87,14 +93,19 @@ class Customer:
     async def buy(self) -> None:
         """Place orders until the market closes."""
         while not self._market.closed:
-            order = self._new_order()
-            try:
-                await self._call(order)
-                if order.task_id is not None:
-                    await self._follow(order)
-            except Wrong as wrong:
-                order.complaints.append(str(wrong))
+            await self.place(self._random.choice(self.kinds))
             await self._pause()
+
+    async def place(self, kind: str) -> Order:
+        """Place one order."""
+        order = self._new_order(kind)
+        try:
+            await self._call(order)
+            if order.task_id is not None:
+                await self._follow(order)
+        except Wrong as wrong:
+            order.complaints.append(str(wrong))
+        return order
 
     async def check_all(self) -> None:
         """Check all ended orders again: their state must not change until their time is over."""
@@ -103,7 +114,7 @@ class Customer:
                 try:
                     await self._check(order)
                 except Wrong as wrong:
-                    if time.time() < order.ordered_at + self._market.ttl_seconds:
+                    if time.time() < order.ordered_at + self._market.ttl_seconds - JUMP_SECONDS:
                         order.complaints.append(str(wrong))
 
     async def _check(self, order: Order) -> None:
@@ -111,11 +122,10 @@ class Customer:
         if told != order.final:
             order.complaints.append(f"ended as {order.final}, and is told as {told}")
 
-    def _new_order(self) -> Order:
-        kind = self._random.choice(KINDS)
+    def _new_order(self, kind: str) -> Order:
         amount = self._random.randint(3, 12) if kind in ("build", "count") else 0
         name = f"{self._number}.{next(self._ids)}"
-        order = Order(name, kind, amount, self._number, time.time())
+        order = Order(name, kind, amount, self._number, time.time(), self.version)
         self._market.orders.append(order)
         return order
 
@@ -128,10 +138,11 @@ class Customer:
             order.refused = True
             return
         except Unanswered:
-            order.unanswered += order.kind not in ("ship", "charge")  # their first legs only ask
+            order.unanswered += order.is_task and order.kind != "ship"  # the first legs of others only ask
+            order.maybe = order.kind == POST
             return
         while result["resultType"] == "input_required":
-            answers = {key: answer_to(order.name, key) for key in result.get("inputRequests", {})}
+            answers = {key: answer_to(order.name, property_of(key)) for key in result.get("inputRequests", {})}
             retry = {**params, "requestState": result["requestState"], "inputResponses": _accepted(answers)}
             try:
                 result = await self._next_leg(order, retry)
@@ -140,9 +151,12 @@ class Customer:
                     raise
                 order.used = True
                 return
+            except Unanswered:
+                order.maybe = True
+                return
             order.answers.update(answers)
         if not order.is_task:
-            order.final = {"status": "completed", "result": result, "error": None}
+            order.end_call(result)
             return
         if result["resultType"] != "task":
             raise Wrong(f"did not become a task: {result}")
@@ -155,6 +169,8 @@ class Customer:
             except Refused:
                 pass
             except Unanswered:
+                if order.kind == PARCEL:  # nobody may send again what an upstream may have done
+                    raise
                 order.unanswered += order.is_task
             await self._pause()
 
@@ -247,14 +263,14 @@ class Customer:
         if name:
             headers["mcp-name"] = name
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": meta}}
-        return {"url": self._random.choice(self._market.urls), "json": body, "headers": headers}
+        return {"url": self._market.url, "json": body, "headers": headers}
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._random.uniform(*PAUSE_SECONDS))
 
 
 def _accepted(answers: Mapping[str, str]) -> dict[str, Any]:
-    return {key: {"action": "accept", "content": {key.partition("~")[0]: answer}} for key, answer in answers.items()}
+    return {key: {"action": "accept", "content": {property_of(key): answer}} for key, answer in answers.items()}
 
 
 def _result(method: str, response: httpx.Response) -> dict[str, Any]:
@@ -268,7 +284,7 @@ def _result(method: str, response: httpx.Response) -> dict[str, Any]:
     code = message["error"]["code"]
     if response.status_code == 503 and code == OVERLOADED:
         raise Refused
-    if response.status_code == 504 and code == STORE_DOWN:
+    if response.status_code in (502, 504) and code == STORE_DOWN:
         raise Unanswered
     told = f"{method} was answered with HTTP {response.status_code}: {message['error']}"
     raise Used(told) if code == NOT_TAKEN else Wrong(told)

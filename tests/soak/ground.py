@@ -1,4 +1,4 @@
-"""Replicas, workers and a store as real processes, and the faults that strike them."""
+"""Balancer, replicas, workers, store and depot as real processes, and the faults that strike them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import json
 import os
 import random
 import resource
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
@@ -18,12 +22,15 @@ import redis
 
 from gateway.auth.tokens import mint
 from gateway.sealing.keyring import KeyRing
-from loadtest.cluster import Cluster, ClusterError, RedisServer, Replica, Worker, new_key, wait_until
+from loadtest.cluster import Cluster, ClusterError, Replica, Worker, clean_environment, new_key, wait_until
+from loadtest.cluster.common import LoggedProcess
 from tests.chaos.clocks import ShiftedClock
 from tests.integration.pipes import Pipe
+from tests.soak.customers import JUMP_SECONDS
+from tests.soak.depot import Depot
 from tests.soak.effects import DIRECTORY
 from tests.soak.ledger import Rest
-from tests.soak.relay import Relay
+from tests.soak.store import Store
 from tests.storage.deployments import keys_without_lifetime
 
 REPLICAS: Final = 2
@@ -34,6 +41,10 @@ TTL_SECONDS: Final = 180.0
 """A task's time to live: long enough for any task to end, short enough to outlast a key during the soak."""
 
 PATIENCE_SECONDS: Final = 60.0
+MAX_INFLIGHT: Final = 16
+CROWD: Final = 200
+"""How many orders come at once in an overload: more than all replicas have room for."""
+
 AUDIENCE: Final = "soak"
 SECRET: Final = "a secret that only the soak knows, 32 bytes"
 
@@ -59,8 +70,6 @@ PIPE_SECONDS: Final = 0.05
 class Ground:
     """A context manager that starts everything and leaves no process behind.
 
-    Customers reach each replica at its own address: a balancer would repeat requests without their knowledge.
-
     Args:
         directory: for logs, keys, effects and the store.
         tools: the module with the tools.
@@ -68,14 +77,17 @@ class Ground:
     Attributes:
         incidents: what went wrong with processes.
         struck: fault → how often it struck.
+        crowd: lets so many customers order at once, and returns how many were refused.
     """
 
     def __init__(self, directory: Path, tools: str) -> None:
         self.incidents: list[str] = []
         self.struck: Counter[str] = Counter()
-        # The file is the history of all tasks, so it must never be rewritten.
-        self._store = RedisServer(directory, "--auto-aof-rewrite-percentage", "0")
-        self._relay = Relay(self._store.port)
+        self.crowd: Callable[[int], int] = lambda _: 0
+        self.store = Store(directory)
+        self._depot = Depot(directory)
+        upstreams = directory / "upstreams.json"
+        upstreams.write_text(json.dumps({"mcpServers": {"depot": {"url": self._depot.url, "gateway": {}}}}))
         self._keys = KeyFile(directory / "seal-keys")
         self._clocks = {name: ShiftedClock(directory / f"{name}.clock") for name in ("r1", "w3")}
         self._pipes = [Pipe(directory / f"{name}.audit") for name in ("r2", "w2")]
@@ -83,13 +95,15 @@ class Ground:
         self._ended = threading.Event()
         settings = {
             "GATEWAY_TOOLS": tools,
+            "GATEWAY_UPSTREAMS": str(upstreams),
+            "GATEWAY_MAX_INFLIGHT": str(MAX_INFLIGHT),
             "GATEWAY_AUDIENCE": AUDIENCE,
             "GATEWAY_AUDIT_LOG": str(directory / "audit"),
             "GATEWAY_AUTH": "jwt",
             "GATEWAY_JWT_SECRET": SECRET,
             "GATEWAY_SEAL_KEYS": "",
             "GATEWAY_SEAL_KEYS_FILE": str(self._keys.path),
-            "GATEWAY_REDIS_URL": self._store.url,
+            "GATEWAY_REDIS_URL": self.store.address.url,
             "GATEWAY_DRAIN_NOTICE_SECONDS": "1",
             "GATEWAY_DRAIN_SECONDS": "5",
             "GATEWAY_LEG_SECONDS": str(LEG_SECONDS),
@@ -108,9 +122,14 @@ class Ground:
             required = {"GATEWAY_AUDIT_LOG": str(audit), "GATEWAY_AUDIT_LOG_REQUIRED": "on"}
             own.setdefault(name, {}).update(required)
         for name, pipe in zip(("r2", "w2"), self._pipes, strict=True):
-            own[name] = {"GATEWAY_AUDIT_LOG": str(pipe.path), "GATEWAY_REDIS_URL": self._relay.url}
+            own[name] = {"GATEWAY_AUDIT_LOG": str(pipe.path), "GATEWAY_REDIS_URL": self.store.slow_address.url}
         self._cluster = Cluster(
-            directory, replicas=REPLICAS, workers=WORKERS, balancer=False, environ=settings, own=own
+            directory,
+            replicas=REPLICAS,
+            workers=WORKERS,
+            environ=settings,
+            own=own,
+            repeatable=_repeatable(settings),
         )
 
     def __enter__(self) -> Self:
@@ -118,25 +137,27 @@ class Ground:
         self._reads_pipes.set()
         threading.Thread(target=self._read_pipes, daemon=True).start()
         try:
-            self._store.restart()
+            self.store.primary.restart()
+            self._depot.restart()
             self._cluster.__enter__()
+            self._wait_listed()
         except BaseException:
-            self._store.stop()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """End everything that still runs."""
         self._cluster.__exit__()
-        self._store.stop()
-        self._relay.close()
+        self._depot.stop()
+        self.store.close()
         self._ended.set()
         ShiftedClock.clean_up()
 
     @property
-    def urls(self) -> list[str]:
-        """The replicas, which have the same addresses over all restarts."""
-        return [replica.url for replica in self._cluster.replicas]
+    def url(self) -> str:
+        """The balancer."""
+        return self._cluster.url
 
     @staticmethod
     def tokens(seconds: float) -> list[str]:
@@ -156,12 +177,12 @@ class Ground:
         rest = self._rest()
         for process in self._members():
             self._end(process, clean=True)
-        self._store.terminate()
+        self.store.primary.terminate()
         self.incidents += self._errors()
         return rest
 
     def _rest(self) -> Rest:
-        with redis.Redis.from_url(self._store.url, decode_responses=True) as client:
+        with redis.Redis.from_url(self.store.primary.url, decode_responses=True) as client:
             queues = list(client.scan_iter(match="*:queue", count=1000))
             try:
                 wait_until(lambda: not any(map(client.xlen, queues)), "empty queues", PATIENCE_SECONDS)
@@ -171,8 +192,13 @@ class Ground:
             return Rest(
                 queued={queue: client.xlen(queue) for queue in queues},
                 phases={task.rpartition(":")[2]: phase for task, phase in phases.items() if phase is not None},
-                endless=keys_without_lifetime(self._store.url),
+                endless=keys_without_lifetime(self.store.primary.url),
             )
+
+    def _wait_listed(self) -> None:
+        """Wait until every replica has read the depot's lists."""
+        for replica in self._cluster.replicas:
+            wait_until(partial(_has_listed, replica), f"{replica.name} to list the depot's tools")
 
     def _members(self) -> list[Replica | Worker]:
         return [*self._cluster.replicas, *self._cluster.workers]
@@ -215,41 +241,80 @@ class Ground:
         return True
 
     def _kill_store(self, chance: random.Random) -> bool:
-        self._kill(self._store, chance.uniform(0, 3))
+        self._kill(self.store.primary, chance.uniform(0, 3))
         return True
 
     def _restart_store(self, chance: random.Random) -> bool:
-        self._store.terminate()
+        self.store.primary.terminate()
         time.sleep(chance.uniform(0, 3))
-        self._store.restart()
+        self.store.primary.restart()
         return True
 
     def _pause_store(self, chance: random.Random) -> bool:
-        self._store.pause()
+        self.store.primary.pause()
         time.sleep(chance.uniform(0.5, 5))
-        self._store.resume()
+        self.store.primary.resume()
         return True
 
     def _flush_scripts(self, chance: random.Random) -> bool:
-        self._store.ask("SCRIPT", "FLUSH")
+        self.store.primary.ask("SCRIPT", "FLUSH")
         return True
 
     def _cut_connections(self, chance: random.Random) -> bool:
         for kind in ("pubsub", "normal"):
-            self._store.ask("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+            self.store.primary.ask("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
         return True
 
     def _pause_store_for_long(self, chance: random.Random) -> bool:
-        self._store.pause()
+        self.store.primary.pause()
         time.sleep(chance.uniform(5, 35))
-        self._store.resume()
+        self.store.primary.resume()
         return True
 
     def _withhold_replies(self, chance: random.Random) -> bool:
         """Let the store run the commands of a replica and a worker, and withhold its replies."""
-        self._relay.withhold_replies()
+        self.store.slow_address.withhold_replies()
         time.sleep(chance.uniform(0.5, 5))
-        self._relay.release_replies()
+        self.store.slow_address.release_replies()
+        return True
+
+    def _fill_store(self, chance: random.Random) -> bool:
+        self.store.primary.ask("CONFIG", "SET", "maxmemory", "1")
+        time.sleep(chance.uniform(1, 5))
+        self.store.primary.ask("CONFIG", "SET", "maxmemory", "0")
+        return True
+
+    def _fail_over(self, chance: random.Random) -> bool:
+        self.store.fail_over(chance.uniform(0, 2))
+        return True
+
+    def _shift_stores_clock(self, chance: random.Random) -> bool:
+        """Let the clock jump there and back, by less than tasks live longer than their customers need."""
+        self.store.jump(chance.choice((f"+{JUMP_SECONDS}s", f"-{JUMP_SECONDS}s")))
+        time.sleep(chance.uniform(2, 5))
+        self.store.jump("+0")
+        return True
+
+    def _overload(self, _chance: random.Random) -> bool:
+        return self.crowd(CROWD) > 0
+
+    def _kill_depot(self, _chance: random.Random) -> bool:
+        self._kill(self._depot, 0)
+        return True
+
+    def _roll(self, _chance: random.Random) -> bool:
+        """Restart all replicas and workers, one after the other."""
+        for name, code in self._cluster.rolling_restart().items():
+            self._check_exit(name, code, (0, 1))
+        return True
+
+    def _hang_up(self, _chance: random.Random) -> bool:
+        """Let all processes read their files again."""
+        before = {member: len(member.logged("files read again")) for member in self._members()}
+        for member in before:
+            member.signal(signal.SIGHUP)
+        for member, count in before.items():
+            member.wait_for_log("files read again", count=count + 1)
         return True
 
     def _freeze_replica(self, chance: random.Random) -> bool:
@@ -309,7 +374,7 @@ class Ground:
                 with contextlib.suppress(AssertionError, OSError):
                     pipe.read()
 
-    def _kill(self, process: Replica | Worker | RedisServer, away_seconds: float) -> None:
+    def _kill(self, process: LoggedProcess, away_seconds: float) -> None:
         self._expect_alive(process)
         process.kill()
         time.sleep(away_seconds)
@@ -317,22 +382,24 @@ class Ground:
 
     def _end(self, process: Replica | Worker, *, clean: bool = False) -> None:
         self._expect_alive(process)
-        code = process.terminate()
-        if code not in ((0,) if clean else (0, 1)):
-            self.incidents.append(f"{process.name} was asked to leave and ended with {code}")
+        self._check_exit(process.name, process.terminate(), (0,) if clean else (0, 1))
 
-    def _expect_alive(self, process: Replica | Worker | RedisServer) -> None:
+    def _check_exit(self, name: str, code: int, allowed: tuple[int, ...]) -> None:
+        if code not in allowed:
+            self.incidents.append(f"{name} was asked to leave and ended with {code}")
+
+    def _expect_alive(self, process: LoggedProcess) -> None:
         if not process.alive:
             self.incidents.append(f"{process.name} ended by itself with {process.wait()}")
 
     def _errors(self) -> Iterator[str]:
         """Yield logged errors, and output that is not a log line."""
-        for name, text in self._cluster.logs():
-            for line in text.splitlines():
+        for member in self._members():
+            for line in member.log_text().splitlines():
                 record = json.loads(line) if line.startswith("{") else {"level": "error", "message": line}
                 wanted = str(record["message"]).startswith(EXPECTED_ERRORS)
                 if record["level"] in ("error", "critical") and not wanted:
-                    yield f"{name}: {record['message']} {record.get('exception', '')[-SHOWN_CHARACTERS:]}"
+                    yield f"{member.name}: {record['message']} {record.get('exception', '')[-SHOWN_CHARACTERS:]}"
 
 
 class KeyFile:
@@ -368,7 +435,7 @@ class KeyFile:
 
     def rolled_out(self) -> None:
         """Record that every process has the keys of this phase: from now on the first one seals tasks."""
-        self._useless_at = time.monotonic() + TTL_SECONDS
+        self._useless_at = time.monotonic() + TTL_SECONDS + JUMP_SECONDS
 
     def _write(self) -> None:
         """Replace the file as a whole."""
@@ -377,21 +444,32 @@ class KeyFile:
         fresh.rename(self.path)
 
 
+def _has_listed(replica: Replica) -> bool:
+    return replica.metric("gateway_upstream_entries") > 0
+
+
+def _repeatable(settings: Mapping[str, str]) -> str:
+    """Return the requests that reach no upstream, as an operator lists them for the balancer."""
+    command = [sys.executable, "-m", "gateway", "upstreams", "--haproxy"]
+    environ = clean_environment(settings)
+    return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+
+
 Fault: TypeAlias = Callable[[Ground, random.Random], bool]
 
 PROCESS_FAULTS: Final[Mapping[str, Fault]] = {
     "worker killed": Ground._kill_worker,
     "worker paused past its lease": Ground._pause_worker,
     "worker drained": Ground._drain_worker,
-    "worker's clock an hour off": Ground._shift_workers_clock,
     "replica killed": Ground._kill_replica,
     "replica frozen": Ground._freeze_replica,
-    "replica's clock 20 s off": Ground._shift_replicas_clock,
     "disk of audit logs full": Ground._fill_disk,
     "pipes of audit logs unread": Ground._leave_pipes_unread,
     "readers of audit logs dead": Ground._lose_readers,
     "replica drained": Ground._drain_replica,
     "seal keys: next phase": Ground._rotate_keys,
+    "rolling restart": Ground._roll,
+    "SIGHUP": Ground._hang_up,
 }
 STORE_FAULTS: Final[Mapping[str, Fault]] = {
     "store killed": Ground._kill_store,
@@ -401,7 +479,16 @@ STORE_FAULTS: Final[Mapping[str, Fault]] = {
     "replies withheld": Ground._withhold_replies,
     "scripts flushed": Ground._flush_scripts,
     "connections cut": Ground._cut_connections,
+    "store full": Ground._fill_store,
+    "failover": Ground._fail_over,
+    "store's clock 20 s off": Ground._shift_stores_clock,
 }
-"""Faults of one table strike one after the other; those of the other table may strike at the same time."""
+OTHER_FAULTS: Final[Mapping[str, Fault]] = {
+    "overload": Ground._overload,
+    "depot killed": Ground._kill_depot,
+    "worker's clock an hour off": Ground._shift_workers_clock,
+    "replica's clock 20 s off": Ground._shift_replicas_clock,
+}
+"""Faults of one table strike one after the other; those of the other tables may strike at the same time."""
 
-FAULTS: Final[Mapping[str, Fault]] = {**PROCESS_FAULTS, **STORE_FAULTS}
+FAULTS: Final[Mapping[str, Fault]] = {**PROCESS_FAULTS, **STORE_FAULTS, **OTHER_FAULTS}

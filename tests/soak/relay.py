@@ -32,6 +32,10 @@ class Relay:
         self._replies_pass.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def follow(self, port: int) -> None:
+        """Lead new connections to another server."""
+        self._server = HOST, port
+
     def withhold_replies(self) -> None:
         """From now on, forward commands but no replies."""
         self._replies_pass.clear()

@@ -14,28 +14,31 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import httpx
 
 from tests.soak.customers import Customer, Market
 from tests.soak.effects import read_effects
-from tests.soak.ground import PATIENCE_SECONDS, PROCESS_FAULTS, STORE_FAULTS, TTL_SECONDS, Fault, Ground
-from tests.soak.history import read_history
+from tests.soak.ground import OTHER_FAULTS, PATIENCE_SECONDS, PROCESS_FAULTS, STORE_FAULTS, TTL_SECONDS, Fault, Ground
+from tests.soak.history import read_history, read_lost
 from tests.soak.ledger import Ledger
+from tests.soak.orders import POST
+from tests.soak.wired import DraftCustomer, SessionCustomer
 
 TOOLS: Final = "tests.soak.tools"
-CUSTOMERS: Final = 16
-LANES: Final = ((PROCESS_FAULTS, (0.2, 2.0)), (STORE_FAULTS, (1.0, 5.0)))
+CUSTOMERS: Final = (*[Customer] * 12, *[SessionCustomer] * 4, *[DraftCustomer] * 4)
+Lanes: TypeAlias = Sequence[tuple[Mapping[str, Fault], tuple[float, float]]]
+LANES: Final[Lanes] = ((PROCESS_FAULTS, (0.2, 2.0)), (STORE_FAULTS, (1.0, 5.0)), (OTHER_FAULTS, (3.0, 10.0)))
 """Faults that strike one after the other, and the seconds of quiet between two. No lane waits for another."""
 
 REPORT_SECONDS: Final = 30.0
 CONNECTION_SECONDS: Final = 10.0
 
 
-def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS) -> Ledger:
+def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS, lanes: Lanes = LANES) -> Ledger:
     """Soak for `seconds`, and return the ledger.
 
     Args:
@@ -43,40 +46,54 @@ def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS) -> Ledg
         seconds: how long faults strike and orders are placed.
         seed: decides what happens, as far as possible.
         tools: the modules with the tools.
+        lanes: the faults.
     """
     with Ground(directory, tools) as ground:
-        market = Market(ground.urls, ground.tokens(seconds + 3600), TTL_SECONDS, seed)
-        asyncio.run(_trade(ground, market, seconds))
+        market = Market(ground.url, ground.tokens(seconds + 3600), TTL_SECONDS, seed)
+        asyncio.run(_trade(ground, market, seconds, lanes))
         rest = ground.leave()
     return Ledger(
         market.orders,
         read_effects(directory),
-        read_history(directory),
+        read_history(ground.store.folders),
         rest,
         incidents=ground.incidents,
         faults=ground.struck,
+        lost=read_lost(ground.store.folders),
     )
 
 
-async def _trade(ground: Ground, market: Market, seconds: float) -> None:
+async def _trade(ground: Ground, market: Market, seconds: float, lanes: Lanes) -> None:
     """Let customers place orders while faults strike; then let them follow their orders to the end."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=CUSTOMERS)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=len(CUSTOMERS))
     async with httpx.AsyncClient(timeout=CONNECTION_SECONDS, limits=limits, trust_env=False, verify=False) as http:
-        customers = [Customer(number, market, http) for number in range(CUSTOMERS)]
+        customers = [kind(number, market, http) for number, kind in enumerate(CUSTOMERS)]
+        ground.crowd = _crowd(Customer(len(customers), market, http))
         buying = [asyncio.create_task(customer.buy()) for customer in customers]
-        lanes = [
+        striking = [
             asyncio.create_task(_strike(ground, market, faults, quiet, random.Random(f"{market.seed} lane {number}")))
-            for number, (faults, quiet) in enumerate(LANES)
+            for number, (faults, quiet) in enumerate(lanes)
         ]
         telling = asyncio.create_task(_tell(ground, market))
         await asyncio.sleep(seconds)
         market.closed = True
-        await asyncio.gather(*lanes)
+        await asyncio.gather(*striking)
         await asyncio.wait(buying, timeout=PATIENCE_SECONDS)
         for task in (*buying, telling):
             task.cancel()
         await asyncio.gather(*buying, telling, return_exceptions=True)
         await asyncio.gather(*(customer.check_all() for customer in customers))
+
+
+def _crowd(customer: Customer) -> Callable[[int], int]:
+    """Return a function for other threads that places many orders at once, and returns how many were refused."""
+    loop = asyncio.get_running_loop()
+
+    async def place(count: int) -> int:
+        orders = await asyncio.gather(*(customer.place(POST) for _ in range(count)))
+        return sum(order.refused for order in orders)
+
+    return lambda count: asyncio.run_coroutine_threadsafe(place(count), loop).result()
 
 
 async def _strike(
@@ -87,8 +104,10 @@ async def _strike(
     while not market.closed:
         if not deck:
             deck = chance.sample(list(faults), len(faults))
-        await asyncio.to_thread(ground.strike, deck.pop(), chance)
-        await asyncio.sleep(chance.uniform(*quiet))
+        # Whatever a fault draws, the next ones stay the same.
+        own = random.Random(chance.random())
+        await asyncio.to_thread(ground.strike, deck.pop(), own)
+        await asyncio.sleep(own.uniform(*quiet))
 
 
 async def _tell(ground: Ground, market: Market) -> None:

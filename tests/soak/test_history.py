@@ -35,7 +35,7 @@ async def test_every_phase_of_every_task_is_in_it(server: RedisServer, tmp_path:
     await store.cancel(deployment.owner(), cancelled.task_id)
     await deployment.aclose()
     server.terminate()
-    assert read_history(tmp_path) == {
+    assert read_history([tmp_path]) == {
         "t_done": ["queued", "running", "done"],
         "t_cancelled": ["queued", "cancelled"],
         "t_waiting": ["queued"],

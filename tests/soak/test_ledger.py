@@ -124,7 +124,7 @@ LEGS, FLOWS, REFUSED = (
     "refused orders ran nothing",
 )
 WAYS, UNKNOWN, LEFT = "no task went a forbidden way", "unknown to customers: accounted for", "nothing is left over"
-PAID, UNPAID = "paid: charged once, and told so", "not paid: charged once at most"
+PAID, UNPAID = "paid or posted: once, and told so", "not known to be: once at most"
 COMPLAINTS, PROCESSES = "no customer had to complain", "no process failed"
 
 WRONGS: dict[str, tuple[set[str], Callable[[Books], object]]] = {
