@@ -103,7 +103,7 @@ def without_wrong(value: dict[str, Any], heal: Heal) -> dict[str, Any]:
 
 
 def _text(block: dict[str, Any], _heal: Heal) -> dict[str, Any] | None:
-    return block if type(block.get("text")) is str else None
+    return block if isinstance(block.get("text"), str) else None
 
 
 def _media(block: dict[str, Any], heal: Heal) -> dict[str, Any] | None:

@@ -51,6 +51,8 @@ MAX_ENCODED_CHARACTERS: Final = 64 * 1024
 
 _FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
 """The members that a final result of a method has only if it poses as another kind."""
+_HARMLESS: Final = frozenset({"resultType", "isError", "description", "ttlMs", "cacheScope"})
+"""Those of them that say nothing of the kind."""
 
 
 _CACHE_SCOPES: Final = ("public", "private")
@@ -83,20 +85,22 @@ class Rewriting:
         self._may_be_encoded = MAX_ENCODED_CHARACTERS
         self._in_portion = 0
         self.result = self._cleaned(result)
-        for member in _FOREIGN[method].intersection(self.result):
+        foreign = _FOREIGN[method].intersection(self.result)
+        for member in foreign:
             del self.result[member]
         for member, is_valid in _MEMBERS.items():
             if member in self.result and not is_valid(self.result[member]):
                 heal(Deviation.MEMBER_TYPE)
                 del self.result[member]
         self._member = _ITEMS[method]
+        self._poses = self._member not in result and not foreign <= _HARMLESS
 
     def portions(self) -> Iterator[None]:
         """Rewrite everything. Other work may be done whenever this yields."""
         # The method is not kept in an attribute: such a cycle keeps large results in memory until they are collected.
         rewrite = {"content": self._block, "messages": self._message, "contents": self._contents}[self._member]
         self._check_flag()
-        items = items_of(self.result, self._member, self._heal)
+        items = None if self._poses else items_of(self.result, self._member, self._heal)
         if items is None:
             raise Misshapen(f"its {self._member} is not an array")
         if self._member == "messages":
