@@ -17,6 +17,7 @@ from gateway.errors import ConfigurationError
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.process.upstreams import UpstreamConnection, connect
 from gateway.protocol.upstream.cleaning import clean_line
+from gateway.protocol.upstream.deviations import Heal, uncounted
 from gateway.registry.parts import Part
 from gateway.settings.model import Settings
 from gateway.upstreams.breaker import Breaker
@@ -27,6 +28,7 @@ from gateway.upstreams.config.pins import ToPin, lock_file_of, write_lock
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.healing import Healing
 from gateway.upstreams.lists.listing import (
     GATEWAY,
     MAX_BYTES,
@@ -69,6 +71,7 @@ class Surveyed:
         part: what is served of them.
         era: how it is spoken to; None if that is not known.
         problem: why there is no answer; "" if there is one.
+        healed: the kinds of deviations from the protocol that were healed.
     """
 
     definition: Definition
@@ -77,6 +80,7 @@ class Surveyed:
     era: KnownEra | None = None
     state: str = "ok"
     problem: str = ""
+    healed: Sequence[str] = ()
 
 
 def read_file(settings: Settings, *, needs_lock: bool = True) -> UpstreamFile:
@@ -153,27 +157,30 @@ async def survey(definitions: Sequence[Definition], file: str, *, pinned: bool =
 
 
 async def _survey_one(definition: Definition, file: str, *, pinned: bool) -> Surveyed:
-    async with connected(definition, file) as connection:
+    metrics = UpstreamMetrics(CollectorRegistry())
+    async with connected(definition, file, metrics) as connection:
         try:
-            listed = await read_lists(definition, connection)
+            listed = await read_lists(definition, connection, Healing(definition.name, metrics))
         except (UpstreamFailure, UpstreamError) as failure:
             era, state = connection.client.era, _state_of(failure)
             return Surveyed(definition, era=era, state=state, problem=problem_of(definition, failure))
-        part = await _part_of(definition, connection, listed) if pinned else None
-        return Surveyed(definition, listed, part, connection.client.era)
+        part = await _part_of(definition, connection, listed, metrics) if pinned else None
+        return Surveyed(definition, listed, part, connection.client.era, healed=metrics.healed_kinds(definition.name))
 
 
 @contextlib.asynccontextmanager
-async def connected(definition: Definition, file: str) -> AsyncIterator[UpstreamConnection]:
+async def connected(
+    definition: Definition, file: str, metrics: UpstreamMetrics | None = None
+) -> AsyncIterator[UpstreamConnection]:
     """Give a client of an upstream while the context is open."""
-    connection = connect(definition, UpstreamMetrics(CollectorRegistry()), file)
+    connection = connect(definition, metrics or UpstreamMetrics(CollectorRegistry()), file)
     try:
         yield connection
     finally:
         await connection.aclose()
 
 
-async def read_lists(definition: Definition, connection: UpstreamConnection) -> Listed:
+async def read_lists(definition: Definition, connection: UpstreamConnection, heal: Heal = uncounted) -> Listed:
     """Read all lists of an upstream, as the gateway itself.
 
     Raises:
@@ -186,7 +193,7 @@ async def read_lists(definition: Definition, connection: UpstreamConnection) -> 
         )
 
     discovered = await discover(ask)
-    return await read_all(definition.name, ask, discovered)
+    return await read_all(definition.name, ask, discovered, heal)
 
 
 def _state_of(failure: UpstreamFailure | UpstreamError) -> str:
@@ -208,9 +215,10 @@ def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError)
     return str(failure).removeprefix(f"{definition.name}: ")
 
 
-async def _part_of(definition: Definition, connection: UpstreamConnection, listed: Listed) -> Part:
+async def _part_of(
+    definition: Definition, connection: UpstreamConnection, listed: Listed, metrics: UpstreamMetrics
+) -> Part:
     """Return what a replica serves of these lists. The log says what is left out."""
-    metrics = UpstreamMetrics(CollectorRegistry())
     guarded = GuardedClient(
         definition.name,
         connection.client,
@@ -244,6 +252,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
             "era": each.era,
             "state": each.state,
             **({"reason": each.problem} if each.problem else {}),
+            **({"healed": list(each.healed)} if each.healed else {}),
             **_entries(each.part),
         }
         for each in surveyed
@@ -283,7 +292,8 @@ def summary(surveyed: Surveyed) -> str:
     texts = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
     definition, unserved = surveyed.definition, UNSERVED.get(surveyed.era or "", "")
     served = f"{', '.join(texts) or 'nothing'} from {definition.place} ({definition.transport}, {surveyed.era})"
-    return f"{served}; {unserved}" if unserved else served
+    healed = f"healed: {', '.join(surveyed.healed)}" if surveyed.healed else ""
+    return "; ".join(filter(None, (served, unserved, healed)))
 
 
 def _tools(part: Part | None) -> list[tuple[str, str]]:

@@ -5,11 +5,14 @@ Labels come from the configuration, or from fixed sets. No caller and no upstrea
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from gateway.observability.counters import Counts, Distribution, Distributions
+from gateway.runtime.sources import Clock
 
 UPSTREAM_OUTCOMES: Final = frozenset({"completed", "input_required", "error", "cancelled", "failed"})
 """How a request to an upstream ends: `error` is a JSON-RPC error; another metric has the reason for `failed`."""
@@ -23,8 +26,11 @@ _COUNTERS: Final = (
         "Things that upstreams sent and nobody gets, such as invalid tools or questions that may not be asked.",
         "what",
     ),
+    ("gateway_upstream_healed", "Deviations of upstreams from the protocol that were healed.", "kind"),
     ("gateway_upstream_list_refreshes", "Attempts to read the lists of upstreams.", "result"),
 )
+WARNING_SECONDS: Final = 3600.0
+"""How long the log does not repeat that an upstream deviates in one way."""
 _GAUGES: Final = (
     ("gateway_upstream_entries", "Tools, prompts, resources and templates of upstreams that are served."),
     ("gateway_upstream_breaker_open", "1 while requests to an upstream are refused after repeated failures."),
@@ -35,8 +41,10 @@ _GAUGES: Final = (
 class UpstreamMetrics:
     """Counts what happens with upstreams."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests, self._failures, self._dropped, self._refreshes = (
+    def __init__(self, registry: CollectorRegistry, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._warned_at: dict[tuple[str, str], float] = {}
+        self._requests, self._failures, self._dropped, self._healed, self._refreshes = (
             Counts(name, documentation, ["upstream", *labels], registry) for name, documentation, *labels in _COUNTERS
         )
         self._seconds = Distributions(
@@ -69,6 +77,20 @@ class UpstreamMetrics:
         """Count something that an upstream sent and nobody gets."""
         self._dropped.labels(upstream, what).value += 1
 
+    def healed(self, upstream: str, kind: str) -> bool:
+        """Count a deviation that was healed. Return whether the log should have it, which is once an hour."""
+        self._healed.labels(upstream, kind).value += 1
+        now, place = self._clock(), (upstream, kind)
+        warned_at = self._warned_at.get(place)
+        if warned_at is not None and now < warned_at + WARNING_SECONDS:
+            return False
+        self._warned_at[place] = now
+        return True
+
+    def healed_kinds(self, upstream: str) -> Sequence[str]:
+        """Return the kinds of deviations of an upstream that were healed."""
+        return sorted(kind for each, kind in self._warned_at if each == upstream)
+
     def listed(self, upstream: str, *, succeeded: bool) -> None:
         """Count an attempt to read the lists of an upstream."""
         self._refreshes.labels(upstream, "read" if succeeded else "failed").value += 1
@@ -89,3 +111,4 @@ class UpstreamMetrics:
         """Remove the gauges of an upstream that is no longer configured; its counters stay."""
         for gauge in (self._entries, self._breakers, self._in_flight):
             gauge.remove_by_labels({"upstream": upstream})
+        self._warned_at = {place: at for place, at in self._warned_at.items() if place[0] != upstream}

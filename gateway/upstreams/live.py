@@ -18,6 +18,7 @@ from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import NeedsSession, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
+from gateway.upstreams.healing import Healing
 from gateway.upstreams.lists.listing import (
     GATEWAY,
     PAGE_SECONDS,
@@ -95,6 +96,7 @@ class Live:
             self._subscriptions = ChangeStream(
                 name, listen, self.refresh_soon, lambda uri: announce(self._parts.exposed_uri(uri))
             )
+        self._heal = Healing(name, telemetry)
         self._wanted = asyncio.Event()
         self._attempted = asyncio.Event()
         self._listed: Listed | None = None
@@ -171,7 +173,9 @@ class Live:
         try:
             discovered = await discover(self._ask)
             by_caller = self.definition.depends_on_caller
-            listed = Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered)
+            listed = (
+                Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered, self._heal)
+            )
         except NeedsSession as problem:
             self._telemetry.failed(name, problem.reason)  # no alert: it does not pass by itself
             self._report(problem.detail, "upstream not served: it needs a session")

@@ -61,6 +61,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
@@ -125,6 +126,7 @@ class UpstreamRelay:
         self.client: Final = client
         self.credentials: Final = credentials
         self.telemetry: Final = telemetry
+        self.heal: Final = Healing(definition.name, telemetry)
         self.turns: Final = turns or Turns()
         self.clock: Final = clock
         self.pause: Final = pause
@@ -466,7 +468,13 @@ class _RelayRun:
         if is_tool and is_result_of_session(result) and not is_quoted(self._request.params):
             raise self._relay.failure(Reason.NEEDS_SESSION, sent=True)
         try:
-            rewriting = Rewriting(self._request.method, self._relay.definition.prefix, result)
+            rewriting = Rewriting(
+                self._request.method,
+                self._relay.definition.prefix,
+                result,
+                uri=self._request.own,
+                heal=self._relay.heal,
+            )
             for _ in rewriting.portions():
                 await self._relay.turns.resume(self._name)
         except Misshapen as problem:

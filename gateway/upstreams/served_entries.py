@@ -31,6 +31,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.known import URI_KINDS, CallersEntries, Known, KnownEntries, Lookup, judged_of
 from gateway.upstreams.lists.caller_lists import ListsByCaller, Shown
 from gateway.upstreams.lists.listing import Discovered, Entries, Listed
+from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, with_valid_schemas
 from gateway.upstreams.name_rules import Judge, Verdict, may_be_served, serves
 from gateway.upstreams.readings import Readings
 from gateway.upstreams.relay import ABOUT_THE_REQUEST, Learn, UpstreamRelay
@@ -71,7 +72,7 @@ FIRST_LISTING_SECONDS: Final = 10.0
 CHANGING: Final = ("tools", "prompts", "resources")
 """The lists whose changes are announced. Templates belong to the resources."""
 
-_SHOWN: Final = 5
+_SHOWN: Final = 50
 """How many of the entries that are left out one line of the log names."""
 
 
@@ -433,11 +434,16 @@ class PartMaker:
         definition = self._definition
         size = served_bytes(kind, (raw,), encode_listed(raw))
         found.memory += size
-        entry = clean_entry(kind, definition.prefix, definition.pinned_part(kind, raw))
+        pinned = definition.pinned_part(kind, raw)
+        entry = clean_entry(kind, definition.prefix, with_newest_schemas(kind, pinned, self._relay.heal))
+        earlier = None
+        if isinstance(entry, Entry):
+            earlier = before.unchanged(kind, entry.exposed, raw)
+            count_repairs(pinned, entry, self._relay.heal)
+            entry = with_valid_schemas(entry, self._relay.heal) if earlier is None else entry
         if isinstance(entry, Dropped):
             found.left_out.append(f"{entry.name!r} {entry.reason}")
             return
-        earlier = before.unchanged(kind, entry.exposed, raw)
         judged, template = judged_of(kind, entry.own) if earlier is None else (earlier.judged, earlier.template)
         if not self._serves(kind, judged):
             return
@@ -489,8 +495,8 @@ class PartMaker:
         for kind, found in lists.items():
             for _ in found.left_out:
                 self._telemetry.dropped(name, _SINGULAR[kind])
-            if found.left_out:
-                reasons = "; ".join(found.left_out[:_SHOWN])
+            for start in range(0, len(found.left_out), _SHOWN):
+                reasons = "; ".join(found.left_out[start : start + _SHOWN])
                 extra = {"upstream": name, "list": kind, "entries": len(found.left_out), "reason": reasons}
                 log.warning("entries of an upstream are left out", extra=extra)
             self._report_changed(kind, found.changed)

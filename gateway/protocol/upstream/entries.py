@@ -192,7 +192,7 @@ def _common(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
     _keep(entry, "title", str, _short_title)
     _keep(entry, "description", str, _short_description)
     _keep(entry, "icons", list, clean_icons)
-    _keep(entry, "annotations", dict, _clean_annotations)
+    _keep(entry, "annotations", dict, clean_annotations)
     return entry
 
 
@@ -204,7 +204,7 @@ def _short_description(description: str) -> str:
     return short_text(description, MAX_DESCRIPTION_BYTES)
 
 
-def _clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
+def clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
     """Return annotations of a tool or a resource without members of a wrong type, which some clients refuse."""
     cleaned = dict(annotations)
     _keep(cleaned, "title", str, _short_title)
@@ -266,7 +266,7 @@ def _clean_argument(raw: Any) -> dict[str, Any]:
 def _clean_resource(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
     _keep(entry, "size", int)
     exposed = _readable(own_uri(prefix, own))
-    return Entry("resources", own, exposed, {**_named(entry), "uri": exposed})
+    return Entry("resources", own, exposed, {**_named(entry, own), "uri": exposed})
 
 
 def _readable(exposed: str) -> str:
@@ -280,7 +280,7 @@ def _readable(exposed: str) -> str:
 
 def _clean_template(prefix: str, own: str, entry: dict[str, Any]) -> Entry:
     exposed = _readable(own_template(prefix, own))
-    return Entry("templates", own, exposed, {**_named(entry), "uriTemplate": exposed})
+    return Entry("templates", own, exposed, {**_named(entry, own), "uriTemplate": exposed})
 
 
 _CLEANERS: Final[Mapping[Kind, Callable[[str, str, dict[str, Any]], Entry]]] = {
@@ -291,11 +291,11 @@ _CLEANERS: Final[Mapping[Kind, Callable[[str, str, dict[str, Any]], Entry]]] = {
 }
 
 
-def _named(entry: dict[str, Any]) -> dict[str, Any]:
-    """Check the name of a resource, which is for people only."""
+def _named(entry: dict[str, Any], own: str) -> dict[str, Any]:
+    """Clean the name of a resource, which is for people only. One without a name is called by its URI."""
     name = entry.get("name")
     if not isinstance(name, str):
-        raise _Unusable("has no name")
+        name = own
     _keep(entry, "mimeType", str, lambda kind: short_line(kind, MAX_MIME_TYPE_BYTES))
     return {**entry, "name": short_line(name, MAX_TITLE_BYTES)}
 

@@ -1,7 +1,8 @@
 """Pure: the strict reading of messages from another server.
 
-Such a message is read as `strict_json` reads a client's, so that everyone reads the same. Lone surrogates, which some
-servers write as escapes, are replaced first, since their text is for people.
+Such a message is read as `strict_json` reads a client's, so that everyone reads the same. Deviations that
+everyone takes for the same are healed. Lone surrogates, which some servers write as escapes, are replaced first, since
+their text is for people.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gateway.protocol.error_codes import foreign_error
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
 from gateway.protocol.strict_json import MAX_DEPTH, decode, encode
 from gateway.protocol.upstream.cleaning import drop_reserved, oversteps, short_text
+from gateway.protocol.upstream.deviations import Deviation, Heal, uncounted
 
 MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
 MAX_ERROR_DATA_BYTES: Final = 64 * 1024
@@ -38,6 +40,9 @@ _LONE: Final = re.compile(
 """The escape of a surrogate alone, in a text without escaped backslashes. All of them begin alike, which is quick."""
 _REPLACEMENT: Final = rb"\\ufffd"
 _NOT_IN_UTF8: Final = b"\xff"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_INTERNAL_ERROR: Final = -32603
+_NUMBER: Final = re.compile(r"-?[0-9]{1,16}")
 
 
 class Malformed(GatewayError):
@@ -87,30 +92,42 @@ class ServerRequest(msgspec.Struct, frozen=True):
 Message: TypeAlias = Result | ErrorAnswer | Notice | ServerRequest
 
 
-def read_message(body: bytes, request_id: RequestId, max_depth: int = MAX_DEPTH, *, any_id: bool = False) -> Message:
+def read_message(
+    body: bytes,
+    request_id: RequestId,
+    max_depth: int = MAX_DEPTH,
+    *,
+    any_id: bool = False,
+    heal: Heal = uncounted,
+) -> Message:
     """Read a message on the answer to a request. The caller bounds its size.
 
     `max_depth` limits how deep arrays and objects nest. There may be `MAX_VALUES`. With `any_id`, an error may have
-    another id than the request.
+    another id than the request. Each deviation that is healed is counted by `heal`.
 
     Raises:
         WrongId: it is a response, but not to our request.
         Malformed: it is not a valid message. No input raises anything else.
     """
-    message = _decode(body, max_depth)
+    message = _decode(body, max_depth, heal)
+    if type(message) is list and len(message) == 1:
+        heal(Deviation.BATCH)
+        message = message[0]
     if type(message) is not dict:
         raise Malformed("the message is not an object")
     if message.get("jsonrpc") != "2.0":
         raise Malformed('the message has no "jsonrpc": "2.0"')
     if "method" in message:
-        return _read_other(message)
+        return _read_other(message, heal)
+    if "result" in message and "error" in message:
+        _drop_null_answer(message, heal)
     if ("result" in message) == ("error" in message):
         raise Malformed('the message needs "method", or one of "result" and "error"')
     if "error" in message:
-        return _read_error(message, request_id, len(body), any_id)
-    if not _is_ours(message, request_id):
+        return _read_error(message, request_id, len(body), any_id, heal)
+    if not _is_ours(message, request_id, heal):
         raise WrongId("the result has another id")
-    return _read_result(message["result"])
+    return _read_result(message["result"], heal)
 
 
 def replace_surrogates(body: bytes) -> bytes:
@@ -124,7 +141,10 @@ def replace_surrogates(body: bytes) -> bytes:
     return _LONE.sub(_REPLACEMENT, plain).replace(2 * _NOT_IN_UTF8, rb"\\")
 
 
-def _decode(body: bytes, max_depth: int) -> Any:
+def _decode(body: bytes, max_depth: int, heal: Heal) -> Any:
+    if body.startswith(_BYTE_ORDER_MARK):
+        heal(Deviation.BYTE_ORDER_MARK)
+        body = body[len(_BYTE_ORDER_MARK) :]
     try:
         return decode(replace_surrogates(body), max_depth, MAX_VALUES)
     except TooManyValues:
@@ -133,22 +153,40 @@ def _decode(body: bytes, max_depth: int) -> Any:
         raise Malformed(error.message[:1].lower() + error.message[1:]) from None
 
 
-def _is_ours(message: dict[str, Any], request_id: RequestId) -> bool:
+def _drop_null_answer(message: dict[str, Any], heal: Heal) -> None:
+    """Remove a result or an error that is null beside the other one, as JSON-RPC 1.0 has it."""
+    for member in ("error", "result"):
+        if message[member] is None:
+            heal(Deviation.NULL_MEMBER)
+            del message[member]
+            return
+
+
+def _is_ours(message: dict[str, Any], request_id: RequestId, heal: Heal) -> bool:
     """Return whether an id is the one sent, or the same number as a text or with a fraction of zero.
 
     Some servers change the type. Each request has a connection of its own, so no other response can be meant. `True`
     is not an id, although it equals 1 in Python.
     """
     given = message.get("id")
+    if type(given) is type(request_id) and given == request_id:
+        return True
     if type(given) is str:
-        return given == str(request_id)
-    return type(given) in {int, float} and bool(given == request_id)
+        is_ours = given == str(request_id)
+    else:
+        is_ours = type(given) in {int, float} and bool(given == request_id)
+    if is_ours:
+        heal(Deviation.ID_TYPE)
+    return is_ours
 
 
-def _read_result(result: Any) -> Result:
+def _read_result(result: Any, heal: Heal) -> Result:
     if type(result) is not dict:
         raise Malformed('"result" is not an object')
     kind = result.get("resultType", COMPLETE)
+    if kind is None:
+        heal(Deviation.NULL_MEMBER)
+        kind = result["resultType"] = COMPLETE
     if kind not in (COMPLETE, INPUT_REQUIRED):
         raise Malformed("the result has an unknown resultType")
     overstepped = oversteps(result)
@@ -157,24 +195,37 @@ def _read_result(result: Any) -> Result:
     return Result(result, kind == INPUT_REQUIRED, overstepped)
 
 
-def _read_error(message: dict[str, Any], request_id: RequestId, size: int, any_id: bool) -> ErrorAnswer:
-    has_id = _is_ours(message, request_id)
+def _read_error(message: dict[str, Any], request_id: RequestId, size: int, any_id: bool, heal: Heal) -> ErrorAnswer:
+    has_id = _is_ours(message, request_id, heal)
     if not (has_id or any_id or message.get("id") is None):
         raise WrongId("the error has another id")
     error = message["error"]
+    if type(error) is str:
+        error = {"message": error}
     if type(error) is not dict:
         raise Malformed('"error" is not an object')
     code, text, data = error.get("code"), error.get("message"), error.get("data")
     if type(code) is not int or abs(code) > MAX_ERROR_CODE or type(text) is not str:
-        raise Malformed('"error" needs an integer "code" and a string "message"')
+        heal(Deviation.ERROR_SHAPE)
+        code, text = _error_code(code), text if type(text) is str else ""
     if size > MAX_ERROR_DATA_BYTES and len(encode(data)) > MAX_ERROR_DATA_BYTES:
         data = None
     code, data = foreign_error(code, data)
     return ErrorAnswer(code, short_text(text, MAX_ERROR_MESSAGE_BYTES), data, has_id)
 
 
-def _read_other(message: dict[str, Any]) -> Notice | ServerRequest:
+def _error_code(code: Any) -> int:
+    """Return the number that a code of another type stands for, else that of an internal error."""
+    if (type(code) is float and code.is_integer()) or (type(code) is str and _NUMBER.fullmatch(code)):
+        code = int(code)
+    return code if type(code) is int and abs(code) <= MAX_ERROR_CODE else _INTERNAL_ERROR
+
+
+def _read_other(message: dict[str, Any], heal: Heal) -> Notice | ServerRequest:
     method, params = message["method"], message.get("params", {})
+    if params is None:
+        heal(Deviation.NULL_MEMBER)
+        params = {}
     if type(method) is not str or len(method) > MAX_ID_CHARS or type(params) is not dict:
         raise Malformed('the message needs a string "method" and, if any, an object "params"')
     if "result" in message or "error" in message:

@@ -1,8 +1,9 @@
 """Pure: results of an upstream, as our clients may see them.
 
-A result passes as it is: members and kinds of content that we do not know survive. Only URIs that a client may send
-back get the prefix of the upstream. Reserved members of `_meta`, icons that a client must not fetch, and members by
-which a client could take the result for one of another kind are removed. Free text and structured content never change.
+A result passes as it is: members that we do not know survive. Only URIs that a client may send back get the prefix of
+the upstream. Blocks that clients cannot read are repaired. Reserved members of `_meta`, icons that a client must not
+fetch, and members by which a client could take the result for one of another kind are removed. Free text and structured
+content never change.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from gateway.protocol.upstream.blocks import flag, items_of, repaired_block, repaired_contents, repaired_messages
 from gateway.protocol.upstream.cleaning import clean_icons, with_clean_meta
+from gateway.protocol.upstream.deviations import Deviation, Heal, uncounted
 from gateway.protocol.upstream.uris import must_be_encoded, own_uri
 
 _OWN: Final[Mapping[str, frozenset[str]]] = {
@@ -48,75 +51,102 @@ MAX_ENCODED_CHARACTERS: Final = 64 * 1024
 
 _FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
 """The members that a final result of a method has only if it poses as another kind."""
+_HARMLESS: Final = frozenset({"resultType", "isError", "description", "ttlMs", "cacheScope"})
+"""Those of them that say nothing of the kind."""
+
+
+_CACHE_SCOPES: Final = ("public", "private")
+_MEMBERS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "description": lambda value: type(value) is str,
+    "ttlMs": lambda value: type(value) is int and value >= 0,
+    "cacheScope": lambda value: value in _CACHE_SCOPES,
+}
+"""Whether an optional member of a result is valid."""
 
 
 class Misshapen(ValueError):
-    """A part of a result has a type that the protocol does not allow. The message names the part."""
+    """A part of a result may mean anything. The message names the part."""
 
 
 class Rewriting:
     """Rewrites the result of `tools/call`, `prompts/get` or `resources/read` for our clients, in portions.
 
-    `result` is complete after the last portion. If content, messages or contents have a shape with which clients would
-    fail, or their URIs take too long to encode, this raises `Misshapen`.
+    `result` is complete after the last portion. `uri` is that of a resource that is read. Each deviation that is healed
+    is counted by `heal`. If content, messages or contents have a shape that may mean anything, or their URIs take too
+    long to encode, this raises `Misshapen`.
     """
 
-    def __init__(self, method: str, prefix: str, result: Mapping[str, Any]) -> None:
+    def __init__(
+        self, method: str, prefix: str, result: Mapping[str, Any], *, uri: str = "", heal: Heal = uncounted
+    ) -> None:
         self._prefix = prefix
+        self._uri = uri
+        self._heal = heal
         self._may_be_encoded = MAX_ENCODED_CHARACTERS
         self._in_portion = 0
-        self._with_blocks: list[dict[str, Any]] = []
         self.result = self._cleaned(result)
-        for member in _FOREIGN[method].intersection(self.result):
+        foreign = _FOREIGN[method].intersection(self.result)
+        for member in foreign:
             del self.result[member]
+        for member, is_valid in _MEMBERS.items():
+            if member in self.result and not is_valid(self.result[member]):
+                heal(Deviation.MEMBER_TYPE)
+                del self.result[member]
         self._member = _ITEMS[method]
+        self._poses = self._member not in result and not foreign <= _HARMLESS
 
     def portions(self) -> Iterator[None]:
         """Rewrite everything. Other work may be done whenever this yields."""
         # The method is not kept in an attribute: such a cycle keeps large results in memory until they are collected.
         rewrite = {"content": self._block, "messages": self._message, "contents": self._contents}[self._member]
-        items = self.result.get(self._member)
-        if not isinstance(items, list):
+        self._check_flag()
+        items = None if self._poses else items_of(self.result, self._member, self._heal)
+        if items is None:
             raise Misshapen(f"its {self._member} is not an array")
-        yield from self._rewrite(self.result, self._member, rewrite)
-        for message in self._with_blocks:
-            yield from self._rewrite(message, "content", self._block)
-
-    def _rewrite(self, value: dict[str, Any], member: str, rewrite: Callable[[Any], dict[str, Any]]) -> Iterator[None]:
+        if self._member == "messages":
+            items = repaired_messages(items, self._heal)
         rewritten = []
-        for item in value[member]:
+        for item in items:
             rewritten.append(rewrite(item))
             if self._in_portion >= PORTION_ITEMS:
                 self._in_portion = 0
                 yield
-        value[member] = rewritten
+        self.result[self._member] = rewritten
 
-    def _message(self, message: Any) -> dict[str, Any]:
-        cleaned = self._object(message, "a message")
-        content = cleaned.get("content")
-        if isinstance(content, list):  # the content of a prompt is one block; sampling allows several
-            self._with_blocks.append(cleaned)
+    def _check_flag(self) -> None:
+        """Repair the member that tells an error from a success."""
+        value = self.result.get("isError", False)
+        if type(value) is bool:
+            return
+        meant = flag(value)
+        if value is None:
+            del self.result["isError"]
+        elif meant is None:
+            raise Misshapen("its isError is neither true nor false")
         else:
-            cleaned["content"] = self._block(content)
+            self.result["isError"] = meant
+        self._heal(Deviation.FLAG)
+
+    def _message(self, message: dict[str, Any]) -> dict[str, Any]:
+        cleaned = self._cleaned(message)
+        cleaned["content"] = self._block(cleaned.get("content"))
         return cleaned
 
     def _block(self, block: Any) -> dict[str, Any]:
-        cleaned = self._object(block, "a block of content")
-        if cleaned.get("type") == "resource_link":
+        cleaned = self._cleaned(repaired_block(block, self._heal))
+        if cleaned["type"] == "resource_link":
             self._rewrite_uri(cleaned)
-        elif cleaned.get("type") == "resource":
-            cleaned["resource"] = self._contents(cleaned.get("resource"))
+        elif cleaned["type"] == "resource":
+            cleaned["resource"] = self._rewritten(cleaned["resource"])
         return cleaned
 
     def _contents(self, contents: Any) -> dict[str, Any]:
-        cleaned = self._object(contents, "the contents of a resource")
+        return self._rewritten(repaired_contents(contents, self._uri, self._heal))
+
+    def _rewritten(self, contents: dict[str, Any]) -> dict[str, Any]:
+        cleaned = self._cleaned(contents)
         self._rewrite_uri(cleaned)
         return cleaned
-
-    def _object(self, value: Any, what: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise Misshapen(f"{what} is not an object")
-        return self._cleaned(value)
 
     def _cleaned(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Return an object without what its `_meta` and its icons must not have."""
@@ -130,9 +160,7 @@ class Rewriting:
         return cleaned
 
     def _rewrite_uri(self, value: dict[str, Any]) -> None:
-        uri = value.get("uri")
-        if not isinstance(uri, str):
-            raise Misshapen("a resource has no uri")
+        uri = value["uri"]
         if self._prefix and must_be_encoded(uri):
             self._may_be_encoded -= len(uri)
             if self._may_be_encoded < 0:

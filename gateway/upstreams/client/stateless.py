@@ -20,6 +20,7 @@ from gateway.http_client.client import HttpClient, HttpResponse, RawHeaders
 from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.cleaning import drop_reserved
+from gateway.protocol.upstream.deviations import Deviation
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
 from gateway.protocol.upstream.requests import Envelope, relayed_capabilities
@@ -41,6 +42,7 @@ from gateway.upstreams.client.dialects import Dialect, Stateless
 from gateway.upstreams.client.statuses import may_have_error, meaning_of
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import NOBODY, OnHeaders, OnNotice, RequestOptions, UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
 
@@ -93,6 +95,7 @@ _CANCELLED: Final = "cancelled"
 
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
+_BRACE: Final = b"{"
 _KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 
 _OK: Final = 200
@@ -170,6 +173,7 @@ class StatelessClient:
         self._http = http
         self._credentials = credentials
         self._telemetry = telemetry
+        self._heal = Healing(upstream, telemetry)
         self._client_info = client_info
         self._tracing = tracing
         self._turns = Turns() if turns is None else turns
@@ -410,6 +414,9 @@ class StatelessClient:
         received = counted = 0
         try:
             async for piece in pieces:
+                if not received and piece.lstrip()[:1] == _BRACE:
+                    yield await self._message(await self._unframed(piece, pieces, job, count), job)
+                    return
                 received += len(piece)
                 if limit is not None and received > limit:
                     raise self._too_large(f"the event stream is larger than {limit} bytes")
@@ -429,6 +436,20 @@ class StatelessClient:
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
+    async def _unframed(self, first: bytes, pieces: AsyncIterator[bytes], job: _Job, count: Count) -> bytes:
+        """Return a body that is JSON although it should be an event stream."""
+        body = bytearray(first)
+        count(len(first))
+        async for piece in pieces:
+            count(len(piece))
+            body += piece
+            if len(body) > job.max_bytes:
+                break
+        if len(body) > job.max_bytes:
+            raise self._too_large(f"the body has more than {job.max_bytes} bytes")
+        self._heal(Deviation.MEDIA_TYPE)
+        return bytes(body)
+
     async def _message(self, body: bytes, job: _Job, *, any_id: bool = False) -> Message:
         """Decode a message. With a large one, other work has its turn before, and again before the result is used."""
         if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
@@ -444,7 +465,7 @@ class StatelessClient:
 
     def _decoded(self, body: bytes, job: _Job, any_id: bool) -> Message:
         try:
-            return read_message(body, job.request_id, any_id=any_id)
+            return read_message(body, job.request_id, any_id=any_id, heal=self._heal)
         except WrongId as error:
             raise self._failure(Reason.WRONG_ID, str(error)) from None
         except Malformed as error:

@@ -21,6 +21,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.healing import Healing
 from gateway.upstreams.known import KnownEntries
 from gateway.upstreams.lists.listing import (
     PAGE_SECONDS,
@@ -123,6 +124,7 @@ class ListsByCaller:
         self._client = client
         self._make = make
         self._telemetry = telemetry
+        self._heal = Healing(definition.name, telemetry)
         self._readings = readings
         self._clock = clock
         self._kept: OrderedDict[_Key, _KeptList] = OrderedDict()
@@ -224,7 +226,8 @@ class ListsByCaller:
             )
 
         share = MAX_MEMORY_BYTES // SHARES
-        raw, ttl_ms, memory = await read_list(self._definition.name, ask, kind, count=count, max_memory=share)
+        name = self._definition.name
+        raw, ttl_ms, memory = await read_list(name, ask, kind, count=count, max_memory=share, heal=self._heal)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
         return _KeptList(await self._make(kind, raw), self._clock() + seconds, memory)
 

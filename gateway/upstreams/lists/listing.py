@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from gateway.protocol.upstream.cleaning import clean_text
+from gateway.protocol.upstream.deviations import Deviation, Heal, uncounted
 from gateway.protocol.upstream.entries import IDENTITY, encode_listed, served_bytes
 from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.registry.parts import Kind
@@ -140,9 +141,9 @@ def _known(capabilities: Mapping[str, Any]) -> dict[str, dict[str, bool]]:
     }
 
 
-async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
+async def read_all(upstream: str, ask: Ask, discovered: Discovered, heal: Heal = uncounted) -> Listed:
     """Read all pages of all lists that an upstream has; errors are as those of `read_list`."""
-    reading = _ListReading(upstream, ask, lambda _size: None, MAX_MEMORY_BYTES)
+    reading = _ListReading(upstream, ask, lambda _size: None, MAX_MEMORY_BYTES, heal)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             lists = {
@@ -155,17 +156,23 @@ async def read_all(upstream: str, ask: Ask, discovered: Discovered) -> Listed:
 
 
 async def read_list(
-    upstream: str, ask: Ask, kind: Kind, *, count: Count = lambda _size: None, max_memory: int = MAX_MEMORY_BYTES
+    upstream: str,
+    ask: Ask,
+    kind: Kind,
+    *,
+    count: Count = lambda _size: None,
+    max_memory: int = MAX_MEMORY_BYTES,
+    heal: Heal = uncounted,
 ) -> tuple[Entries, int | None, int]:
     """Read all pages of one list. Return its entries, the shortest `ttlMs`, and how much memory the entries take.
 
-    Each page is counted as soon as it is there.
+    Each page is counted as soon as it is there. Pages that never end are read up to a limit.
 
     Raises:
-        UpstreamFailure: a page cannot be read, the pages never end, or there is too much.
+        UpstreamFailure: a page cannot be read, or there is too much.
         UpstreamError: the upstream refuses a page.
     """
-    reading = _ListReading(upstream, ask, count, max_memory)
+    reading = _ListReading(upstream, ask, count, max_memory, heal)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             entries = await reading.list_of(kind)
@@ -175,7 +182,8 @@ async def read_list(
 
 
 class _ListReading:
-    def __init__(self, upstream: str, ask: Ask, count: Count, max_memory: int) -> None:
+    def __init__(self, upstream: str, ask: Ask, count: Count, max_memory: int, heal: Heal) -> None:
+        self._heal = heal
         self._upstream = upstream
         self._ask = ask
         self._count = count
@@ -206,9 +214,10 @@ class _ListReading:
             if cursor is None:
                 return tuple(found.values())
             if cursor in cursors:
-                raise self._malformed(f"{form.method} repeats a cursor")
+                break
             cursors.add(cursor)
-        raise self._too_much(f"{form.method} has more than {MAX_PAGES} pages")
+        self._heal(Deviation.CURSOR)
+        return tuple(found.values())
 
     def _taken(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> str | None:
         """Take the entries of a page, and return the cursor of the next one."""
@@ -222,6 +231,9 @@ class _ListReading:
     def _take(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
         form, key = LISTS[kind], IDENTITY[kind]
         entries = page.get(form.member)
+        if entries is None:
+            self._heal(Deviation.ITEMS_MISSING)
+            entries = []
         if not isinstance(entries, list):
             raise self._malformed(f"{form.method} returns no list")
         self._entries += len(entries)
@@ -253,9 +265,10 @@ class _ListReading:
 
     def _next(self, page: Mapping[str, Any]) -> str | None:
         cursor = page.get("nextCursor")
-        if cursor is not None and (not isinstance(cursor, str) or len(cursor) > _MAX_CURSOR_CHARACTERS):
-            raise self._malformed("a cursor is not a short text")
-        return cursor
+        if cursor is None or (isinstance(cursor, str) and 0 < len(cursor) <= _MAX_CURSOR_CHARACTERS):
+            return cursor
+        self._heal(Deviation.CURSOR)
+        return None
 
     def _malformed(self, detail: str) -> UnusableLists:
         return UnusableLists(self._upstream, Reason.MALFORMED, sent=True, detail=detail)

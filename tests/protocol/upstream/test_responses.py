@@ -151,18 +151,11 @@ def test_the_data_of_an_error_is_kept_unless_it_is_too_large() -> None:
 @pytest.mark.parametrize(
     "members",
     [
-        {"error": {"code": "1", "message": "text"}},
-        {"error": {"code": True, "message": "text"}},
-        {"error": {"code": 1.0, "message": "text"}},
-        {"error": {"code": 10**20, "message": "text"}},
-        {"error": {"code": 1}},
-        {"error": "text"},
         {"error": {"code": 1, "message": "both"}, "result": {}},
         {},
         {"result": 7},
         {"result": None},
         {"result": {"resultType": "task"}},
-        {"result": {"resultType": None}},
         {"result": {"resultType": ["complete"]}},
         {"jsonrpc": "1.0", "result": {}},
         {"method": 7},
@@ -188,7 +181,6 @@ def test_a_message_of_another_shape_is_refused(members: dict[str, Any]) -> None:
         b'{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}',
         b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xed\xa0\x80"}}',
         b'{"jsonrpc":"2.0","id":7,"result":{"a":' + b"[" * 100 + b"]" * 100 + b"}}",
-        b'\xef\xbb\xbf{"jsonrpc":"2.0","id":7,"result":{}}',
     ],
 )
 def test_json_that_could_be_read_in_two_ways_is_refused(body: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.protocol.upstream.deviations import Deviation
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.lists import listing
 from gateway.upstreams.lists.listing import Discovered, discover, read_all, read_list
@@ -61,8 +62,12 @@ async def test_of_two_entries_with_one_name_the_first_one_counts() -> None:
     assert listed.repeated == 1
 
 
-async def test_pages_that_never_end_are_refused() -> None:
-    assert await reason_of(pages(*[1] * (listing.MAX_PAGES + 1))) is Reason.TOO_LARGE
+async def test_pages_that_never_end_are_read_up_to_a_limit() -> None:
+    healed: list[Deviation] = []
+    made = pages(*[1] * (listing.MAX_PAGES + 1))
+    entries, _, _ = await read_list("bugs", answering(made), "tools", heal=healed.append)
+    assert len(entries) == listing.MAX_PAGES
+    assert healed == [Deviation.CURSOR]
 
 
 async def test_as_many_pages_as_allowed_are_read() -> None:
@@ -70,10 +75,22 @@ async def test_as_many_pages_as_allowed_are_read() -> None:
     assert len(entries) == listing.MAX_PAGES
 
 
-async def test_cursors_that_run_in_a_circle_are_refused() -> None:
+@pytest.mark.parametrize("cursor", ["page1", "", 7, {"a": 1}, "c" * 100_000])
+async def test_a_list_keeps_what_was_read_before_a_cursor_that_leads_nowhere(cursor: Any) -> None:
+    healed: list[Deviation] = []
     made = pages(1, 1, 1)
-    made[2]["nextCursor"] = "page1"
-    assert await reason_of(made) is Reason.MALFORMED
+    made[2]["nextCursor"] = cursor
+    entries, _, _ = await read_list("bugs", answering(made), "tools", heal=healed.append)
+    assert len(entries) == 3
+    assert healed == [Deviation.CURSOR]
+
+
+@pytest.mark.parametrize("page", [{}, {"tools": None}])
+async def test_a_list_that_is_missing_is_empty(page: dict[str, Any]) -> None:
+    healed: list[Deviation] = []
+    entries, _, _ = await read_list("bugs", answering([page]), "tools", heal=healed.append)
+    assert entries == ()
+    assert healed == [Deviation.ITEMS_MISSING]
 
 
 async def test_too_many_entries_are_refused() -> None:

@@ -41,12 +41,17 @@ class Counting(UpstreamMetrics):
         super().__init__(CollectorRegistry())
         self.failures: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
+        self.heals: Counter[str] = Counter()
 
     def failed(self, _upstream: str, reason: str) -> None:
         self.failures[reason] += 1
 
     def dropped(self, _upstream: str, what: str) -> None:
         self.drops[what] += 1
+
+    def healed(self, _upstream: str, kind: str) -> bool:
+        self.heals[kind] += 1
+        return False
 
 
 class Notes:

@@ -95,7 +95,8 @@ async def test_resources_in_results_get_the_prefix(replica: Replica) -> None:
     content = (await Call(replica.tool("media")).result())["content"]
     assert content[2]["resource"]["uri"] == "up+note://embedded"
     assert content[3]["uri"] == "up+note://today"
-    assert content[4] == {"type": "hologram", "unknown": {"kind": "kept"}}
+    assert content[4] == {"type": "text", "text": '{"type":"hologram","unknown":{"kind":"kept"}}'}
+    assert replica.telemetry.heals["block"] >= 1
 
 
 async def test_a_failed_result_passes_as_it_is(replica: Replica) -> None:
@@ -514,7 +515,9 @@ async def test_an_empty_state_is_sent_back_as_an_empty_state() -> None:
     assert script.asked[1]["requestState"] == ""
 
 
-@pytest.mark.parametrize("result", [{"content": "text"}, {"content": [7]}, {}, {"resultType": "task"}])
+@pytest.mark.parametrize(
+    "result", [{"content": 7}, {"content": [], "isError": 7}, {"taskId": "t", "status": "working"}]
+)
 async def test_a_result_that_no_client_could_read_is_a_failure(result: dict[str, Any]) -> None:
     async with replica_of("http://127.0.0.1:1/mcp", client=Scripted(result)) as replica:
         error = await Call(replica.tool("echo")).error()

@@ -333,7 +333,7 @@ class _Counting:
     async def __call__(self, exchange: Exchange, request_id: Json) -> None:
         self.pages += 1
         listed = {"name": f"tool_{self.pages}", "inputSchema": {"type": "object"}}
-        result = {"resultType": "complete", "tools": [listed], "nextCursor": f"c{self.pages}"}
+        result = {"resultType": "complete", "tools": [ECHO, listed], "nextCursor": f"c{self.pages}"}
         exchange.json(response(request_id, result))
 
 
@@ -360,8 +360,6 @@ FAILURES = {
     "bad_utf8": Reason.MALFORMED,
     "unknown_result_type": Reason.MALFORMED,
     "task_result": Reason.MALFORMED,
-    "error_no_code": Reason.MALFORMED,
-    "error_no_object": Reason.MALFORMED,
     "huge_body": Reason.TOO_LARGE,
     "huge_chunked": Reason.TOO_LARGE,
     "huge_event": Reason.TOO_LARGE,

@@ -1,0 +1,326 @@
+"""Small deviations of upstreams are healed and counted, and all that goes out is valid for the official client."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+import mcp_types._v2025_11_25 as of_2025
+import mcp_types._v2026_07_28 as of_2026
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from gateway.observability.upstream_metrics import WARNING_SECONDS, UpstreamMetrics
+from gateway.protocol.upstream.deviations import Deviation, uncounted
+from gateway.protocol.upstream.entries import Entry, clean_entry
+from gateway.protocol.upstream.responses import ErrorAnswer, Malformed, Result, read_message
+from gateway.protocol.upstream.results import Misshapen, Rewriting
+from gateway.upstreams.healing import HEALED, REFUSED, Healing
+from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, with_valid_schemas
+from tests.docs.markdown import rows_of, text_of
+
+TEXT = {"type": "text", "text": "a"}
+PNG = "iVBORw0KGgo="
+
+Kinds = list[Deviation]
+
+
+def message(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 7, **members}).encode()
+
+
+def rewritten(method: str, result: Mapping[str, Any], heal: Any = uncounted) -> dict[str, Any]:
+    rewriting = Rewriting(method, "docs", result, uri="file:///asked", heal=heal)
+    for _ in rewriting.portions():
+        pass
+    return rewriting.result
+
+
+MESSAGES: list[tuple[Deviation, bytes, Any]] = [
+    (Deviation.BYTE_ORDER_MARK, b"\xef\xbb\xbf" + message(result={"a": 1}), {"a": 1}),
+    (Deviation.BATCH, b"[" + message(result={"a": 1}) + b"]", {"a": 1}),
+    (Deviation.ID_TYPE, message(id="7", result={"a": 1}), {"a": 1}),
+    (Deviation.ID_TYPE, message(id=7.0, result={"a": 1}), {"a": 1}),
+    (Deviation.NULL_MEMBER, message(result={"a": 1}, error=None), {"a": 1}),
+    (Deviation.NULL_MEMBER, message(result={"resultType": None, "a": 1}), {"resultType": "complete", "a": 1}),
+    (Deviation.NULL_MEMBER, message(result=None, error={"code": 5, "message": "no"}), (5, "no")),
+    (Deviation.ERROR_SHAPE, message(error={"code": "5", "message": "no"}), (5, "no")),
+    (Deviation.ERROR_SHAPE, message(error={"code": 5.0, "message": "no"}), (5, "no")),
+    (Deviation.ERROR_SHAPE, message(error={"code": True, "message": "no"}), (-32603, "no")),
+    (Deviation.ERROR_SHAPE, message(error={"code": 10**20, "message": "no"}), (-32603, "no")),
+    (Deviation.ERROR_SHAPE, message(error={"code": 5}), (5, "")),
+    (Deviation.ERROR_SHAPE, message(error={"code": 5, "message": None}), (5, "")),
+    (Deviation.ERROR_SHAPE, message(error="no"), (-32603, "no")),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "read"), MESSAGES)
+def test_a_message_that_all_take_for_the_same_is_read_and_counted(kind: Deviation, body: bytes, read: Any) -> None:
+    healed: Kinds = []
+    answer = read_message(body, 7, heal=healed.append)
+    assert healed == [kind]
+    if isinstance(answer, ErrorAnswer):
+        assert (answer.code, answer.message) == read
+    else:
+        assert isinstance(answer, Result)
+        assert answer.value == read
+
+
+def content(*blocks: Any) -> dict[str, Any]:
+    return {"content": list(blocks)}
+
+
+def saying(*contents: Any, role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": each} for each in contents]}
+
+
+IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+LINK = {"type": "resource_link", "uri": "docs+file:///a", "name": "a"}
+FILE = {"uri": "docs+file:///a", "text": "a"}
+RESULTS: list[tuple[Deviation, str, dict[str, Any], dict[str, Any]]] = [
+    (Deviation.ITEMS_MISSING, "tools/call", {}, content()),
+    (Deviation.ITEMS_MISSING, "tools/call", {"content": None, "isError": True}, {**content(), "isError": True}),
+    (
+        Deviation.ITEMS_MISSING,
+        "tools/call",
+        {"structuredContent": {"total": 3}},
+        {**content({"type": "text", "text": '{"total":3}'}), "structuredContent": {"total": 3}},
+    ),
+    (Deviation.ITEMS_MISSING, "prompts/get", {"messages": None}, {"messages": []}),
+    (Deviation.ITEMS_MISSING, "resources/read", {}, {"contents": []}),
+    (Deviation.ITEMS_SHAPE, "tools/call", {"content": TEXT}, content(TEXT)),
+    (Deviation.ITEMS_SHAPE, "resources/read", {"contents": {**FILE, "uri": "file:///a"}}, {"contents": [FILE]}),
+    (Deviation.BLOCK, "tools/call", content("a"), content(TEXT)),
+    (Deviation.BLOCK, "tools/call", content({"text": "a"}), content(TEXT)),
+    (Deviation.BLOCK, "tools/call", content({"type": "text", "text": {"b": 1}}), content(
+        {"type": "text", "text": '{"type":"text","text":{"b":1}}'})),
+    (Deviation.BLOCK, "tools/call", content({"type": "image", "data": "http://a.example/i"}), content(
+        {"type": "text", "text": '{"type":"image","data":"http://a.example/i"}'})),
+    (Deviation.BLOCK, "tools/call", content({"type": "resource_link"}), content(
+        {"type": "text", "text": '{"type":"resource_link"}'})),
+    (Deviation.BLOCK, "prompts/get", saying("a"), saying(TEXT)),
+    (Deviation.BLOCK, "resources/read", {"contents": [{"uri": "file:///a", "text": [1]}]}, {
+        "contents": [{**FILE, "text": "[1]"}]}),
+    (Deviation.SEVERAL_BLOCKS, "prompts/get", saying([TEXT, IMAGE]), saying(TEXT, IMAGE)),
+    (Deviation.ROLE, "prompts/get", saying(TEXT, role="system"), saying(TEXT)),
+    (Deviation.MEDIA_DATA, "tools/call", content({**IMAGE, "data": f"data:image/png;base64,{PNG}"}), content(IMAGE)),
+    (Deviation.MEDIA_DATA, "tools/call", content({**IMAGE, "data": PNG[:5] + "\n" + PNG[5:-1]}), content(IMAGE)),
+    (Deviation.MEDIA_DATA, "tools/call", content({**IMAGE, "data": "_-8="}), content({**IMAGE, "data": "/+8="})),
+    (Deviation.MEDIA_DATA, "resources/read", {"contents": [{"uri": "file:///a", "blob": "_-8"}]}, {
+        "contents": [{"uri": "docs+file:///a", "blob": "/+8="}]}),
+    (Deviation.MEDIA_KIND, "tools/call", content({"type": "image", "data": PNG}), content(IMAGE)),
+    (Deviation.URI_MISSING, "resources/read", {"contents": [{"text": "a"}]}, {
+        "contents": [{"text": "a", "uri": "docs+file:///asked"}]}),
+    (Deviation.NAME_MISSING, "tools/call", content({"type": "resource_link", "uri": "file:///a"}), content(
+        {**LINK, "name": "file:///a"})),
+    (Deviation.FLAG, "tools/call", {**content(), "isError": None}, content()),
+    (Deviation.FLAG, "tools/call", {**content(), "isError": "true"}, {**content(), "isError": True}),
+    (Deviation.FLAG, "tools/call", {**content(), "isError": 0}, {**content(), "isError": False}),
+    (Deviation.MEMBER_TYPE, "tools/call", content({**TEXT, "annotations": []}), content(TEXT)),
+    (Deviation.MEMBER_TYPE, "tools/call", content({**TEXT, "_meta": None}), content(TEXT)),
+    (Deviation.MEMBER_TYPE, "tools/call", content({**TEXT, "annotations": {"priority": 7}}), content(
+        {**TEXT, "annotations": {}})),
+    (Deviation.MEMBER_TYPE, "tools/call", content({**LINK, "uri": "file:///a", "size": "4"}), content(LINK)),
+    (Deviation.MEMBER_TYPE, "prompts/get", {"messages": [], "description": None}, {"messages": []}),
+    (Deviation.MEMBER_TYPE, "resources/read", {"contents": [], "ttlMs": "5"}, {"contents": []}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "method", "result", "expected"), RESULTS)
+def test_a_result_is_repaired_and_counted_once(
+    kind: Deviation, method: str, result: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    healed: Kinds = []
+    assert rewritten(method, result, healed.append) == expected
+    assert healed == [kind]
+    is_valid(method, expected)
+
+
+MODELS: Mapping[str, str] = {
+    "tools/call": "CallToolResult",
+    "prompts/get": "GetPromptResult",
+    "resources/read": "ReadResourceResult",
+}
+
+
+def is_valid(method: str, result: Mapping[str, Any]) -> None:
+    """Check a result, as the wires complete it, against the protocol of both versions that the official client has."""
+    plain = {name: value for name, value in result.items() if name != "structuredContent" or type(value) is dict}
+    getattr(of_2025, MODELS[method]).model_validate(plain, strict=True)
+    full = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}
+    getattr(of_2026, MODELS[method]).model_validate(full, strict=True)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=5)
+ANY = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+BLOCK_TYPES = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "hologram"])
+BLOCK_MEMBERS = ["text", "data", "mimeType", "uri", "name", "title", "description", "size", "annotations", "_meta",
+                 "resource", "icons", "blob"]  # fmt: skip
+VALUES = ANY | st.just(PNG) | st.just("file:///a") | st.fixed_dictionaries({"uri": st.just("a:b"), "blob": ANY})
+BLOCKS = ANY | st.builds(
+    lambda kind, members: {"type": kind, **members},
+    BLOCK_TYPES | ANY,
+    st.dictionaries(st.sampled_from(BLOCK_MEMBERS), VALUES, max_size=6),
+)
+ITEMS = ANY | st.lists(
+    BLOCKS | st.fixed_dictionaries({"role": st.just("user") | ANY, "content": BLOCKS | st.lists(BLOCKS, max_size=2)}),
+    max_size=3,
+)
+
+
+@pytest.mark.parametrize("method", MODELS)
+@given(
+    result=st.dictionaries(
+        st.sampled_from(["content", "messages", "contents", "isError", "structuredContent", "description", "_meta",
+                         "ttlMs", "cacheScope"]),
+        ITEMS, max_size=4,
+    )
+)  # fmt: skip
+def test_whatever_an_upstream_answers_the_official_client_can_read_it(method: str, result: dict[str, Any]) -> None:
+    try:
+        passed = rewritten(method, result)
+    except Misshapen:
+        return
+    is_valid(method, passed)
+
+
+def listed(tool: dict[str, Any], heal: Any = uncounted) -> Any:
+    """Return a tool as it is listed, or why it is left out."""
+    entry = clean_entry("tools", "docs", with_newest_schemas("tools", tool, heal))
+    if isinstance(entry, Entry):
+        count_repairs(tool, entry, heal)
+        entry = with_valid_schemas(entry, heal)
+    return entry.entry if isinstance(entry, Entry) else entry.reason
+
+
+def taking(**properties: Any) -> dict[str, Any]:
+    return {"name": "a", "inputSchema": {"type": "object", "properties": properties}}
+
+
+OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (taking(x={"type": "integer", "minimum": 0, "exclusiveMinimum": True}), {"x": {"type": "integer", "exclusiveMinimum": 0}}),
+    (taking(x={"maximum": 9, "exclusiveMaximum": False}), {"x": {"maximum": 9}}),
+    (taking(x={"items": [{"type": "string"}], "additionalItems": False}), {
+        "x": {"prefixItems": [{"type": "string"}], "items": False}}),
+    (taking(x={"anyOf": [{"items": [{}]}], "description": None}), {"x": {"anyOf": [{"prefixItems": [{}]}]}}),
+    (taking(x={"type": "string", "required": False}), {"x": {"type": "string"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "properties"), OLDER)
+def test_a_schema_of_an_older_draft_is_translated(tool: dict[str, Any], properties: dict[str, Any]) -> None:
+    healed: Kinds = []
+    tool["inputSchema"]["$schema"] = "http://json-schema.org/draft-04/schema#"
+    assert listed(tool, healed.append)["inputSchema"] == {"type": "object", "properties": properties}
+    assert healed == [Deviation.SCHEMA]
+
+
+def test_a_property_that_says_it_is_required_is_required() -> None:
+    tool = taking(x={"type": "string", "required": True}, required={"type": "string"})
+    assert listed(tool)["inputSchema"] == {
+        "type": "object",
+        "properties": {"x": {"type": "string"}, "required": {"type": "string"}},
+        "required": ["x"],
+    }
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"type": "strng"}, {"enum": "a"}, {"minimum": "1"}, {"pattern": "("}, {"$ref": "#/$defs/none"},
+     {"$ref": "https://a.example/s"}, {"properties": {"y": 7}}, {"anyOf": []}],
+)  # fmt: skip
+def test_an_invalid_schema_costs_its_tool_its_place_and_that_of_its_output_only_itself(part: dict[str, Any]) -> None:
+    healed: Kinds = []
+    assert "is not valid JSON Schema" in listed(taking(x=part))
+    tool = {**taking(), "outputSchema": {"type": "object", "properties": {"x": part}}}
+    assert "outputSchema" not in listed(tool, healed.append)
+    assert healed == [Deviation.MEMBER_TYPE]
+
+
+def test_values_in_a_schema_are_never_taken_for_schemas() -> None:
+    value = {"items": [None], "exclusiveMinimum": True, "required": True}
+    tool = taking(
+        x={"default": value, "const": value, "enum": [value, None], "examples": [value]}, default={"default": None}
+    )
+    assert listed(tool) == {**tool, "name": "docs__a"}
+
+
+SCHEMA_VALUES = ANY | st.sampled_from(["string", "(", "#/$defs/a", "#", ["x"], True])
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    SCHEMA_VALUES,
+    lambda inner: st.dictionaries(
+        st.sampled_from(["type", "items", "required", "properties", "enum", "minimum", "exclusiveMinimum", "pattern",
+                         "$ref", "$schema", "anyOf", "additionalProperties", "x", "$defs", "$id", "description"]),
+        inner, max_size=4),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(
+    schema=SCHEMAS, more=st.dictionaries(st.sampled_from(["outputSchema", "annotations", "title", "_meta"]), SCHEMAS)
+)
+def test_whatever_an_upstream_lists_its_schemas_are_valid(schema: Any, more: dict[str, Any]) -> None:
+    tool = listed({**taking(x=schema), **more})
+    if isinstance(tool, str):
+        return
+    for each in (tool["inputSchema"], tool.get("outputSchema", {})):
+        validator = jsonschema.validators.validator_for(each, jsonschema.Draft202012Validator)
+        validator.check_schema(each)
+    of_2026.Tool.model_validate(tool, strict=True)
+
+
+READ = b'{"jsonrpc":"2.0","id":7,"result":'
+REFUSED_BODIES: Mapping[str, list[bytes]] = {
+    "duplicate_names": [READ + b'{"a":1,"a":2}}'],
+    "not_json": [READ + b'{"a":NaN}}', READ + b"{},}", READ + b'{"a":"\x01"}}', READ + b"{}} // end", READ + b"{}"],
+    "not_utf8": [READ + b'{"a":"\xff"}}'],
+    "two_answers": [message(result={}, error={"code": 1, "message": "no"})],
+    "wrong_id": [message(id=8, result={}), message(id=None, result={}), message(id=True, result={})],
+    "no_jsonrpc": [b'{"id":7,"result":{}}', b'{"Output":{}}', message(jsonrpc="1.0", result={})],
+    "result_kind": [message(result={"resultType": "hologram"})],
+}
+
+
+@pytest.mark.parametrize("body", [body for bodies in REFUSED_BODIES.values() for body in bodies])
+def test_a_message_that_two_readers_could_take_for_two_is_refused(body: bytes) -> None:
+    healed: Kinds = []
+    with pytest.raises(Malformed):
+        read_message(body, 7, heal=healed.append)
+    assert not healed
+
+
+def test_the_table_has_each_kind_and_the_page_has_the_table() -> None:
+    assert HEALED.keys() == set(Deviation)
+    assert not HEALED.keys() & REFUSED.keys()
+    assert REFUSED_BODIES.keys() <= REFUSED.keys()
+    rows = rows_of(text_of("docs/run/upstreams.md"), 3)
+    written = {row[0].strip("`"): (row[1], row[2]) for row in rows if row[1] in {"healed", "refused"}}
+    table = {kind.value: ("healed", why) for kind, why in HEALED.items()}
+    assert written == table | {kind: ("refused", why) for kind, why in REFUSED.items()}
+
+
+def test_the_log_has_each_kind_of_an_upstream_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    registry = CollectorRegistry()
+    metrics = UpstreamMetrics(registry, lambda: now)
+    healing = [Healing("bugs", metrics), Healing("docs", metrics)]
+    with caplog.at_level(logging.WARNING):
+        for seconds in (0.0, 1.0, WARNING_SECONDS - 1, WARNING_SECONDS, WARNING_SECONDS + 1):
+            now = seconds
+            healing[0](Deviation.BLOCK)
+        healing[0](Deviation.FLAG)
+        healing[1](Deviation.BLOCK)
+    logged = [(record.upstream, record.kind) for record in caplog.records]  # type: ignore[attr-defined]
+    assert logged == [("bugs", "block")] * 2 + [("bugs", "flag"), ("docs", "block")]
+    counted = {"upstream": "bugs", "kind": "block"}
+    assert registry.get_sample_value("gateway_upstream_healed_total", counted) == 5
+    assert metrics.healed_kinds("bugs") == ["block", "flag"]
