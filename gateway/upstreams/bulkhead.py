@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Final
 
 from gateway.errors import Overloaded
+from gateway.runtime.fairness import FairQueue
 from gateway.settings.rates import Rate
 
 WAIT_SECONDS: Final = 2.0
@@ -22,8 +23,15 @@ WAITING_FOR_EACH_PLACE: Final = 4
 """How many requests may wait for each place. More of them are refused at once."""
 
 
+RESERVE: Final = 8
+"""One place of this many, at least one of several, is for callers that hold less than half of the places."""
+
+
 class Bulkhead:
-    """The places of one upstream, given out in the order in which requests ask for them.
+    """The places of one upstream, given to the callers that wait in turn.
+
+    A caller that holds half of the places gets none while others wait, and never the last ones. Of the room to wait in,
+    a caller gets no more than it leaves free. This does not hold for anonymous callers, who count as one.
 
     `on_change` is called with the number of requests in flight, when it changes.
     """
@@ -37,47 +45,97 @@ class Bulkhead:
         wait_seconds: float = WAIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._free = asyncio.Semaphore(places)  # it serves in the order of arrival
+        self._places = places
+        self._reserve = max(1, places // RESERVE) if places > 1 else 0
         self._most_waiting = WAITING_FOR_EACH_PLACE * places
-        self._waiting = 0
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
         self._pace = None if rate is None else _Pace(rate)
+        self._next_turn: asyncio.TimerHandle | None = None
         self._clock = clock
         self._on_change = on_change
         self._wait_seconds = wait_seconds
         self.in_flight = 0
 
     @contextlib.asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Hold a place while the context is open.
+    async def place(self, caller: Hashable) -> AsyncIterator[None]:
+        """Hold a place of a caller while the context is open. The anonymous caller is None.
 
         Raises:
             Overloaded: no place came free in time, too many requests wait, or the rate is used up. Nothing was sent.
         """
-        self._keep_rate()
-        await self._enter()
-        self._count(1)
+        await self._enter(caller)
         try:
             yield
         finally:
-            self._count(-1)
-            self._free.release()
+            self._leave(caller)
 
-    def _keep_rate(self) -> None:
-        early = 0.0 if self._pace is None else self._pace.take(self._clock())
-        if early > 0:
-            raise Overloaded(max(1, math.ceil(early)))
-
-    async def _enter(self) -> None:
-        if self._free.locked() and self._waiting >= self._most_waiting:
-            raise Overloaded
-        self._waiting += 1
+    async def _enter(self, caller: Hashable) -> None:
+        """Wait for a place and for the rate, with the other callers in turn."""
+        self._check_room(caller)
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.add(caller, place)
+        self._fill()
+        if place.done():
+            return
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await self._free.acquire()
-        except TimeoutError:
-            raise Overloaded from None
-        finally:
-            self._waiting -= 1
+                await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():  # the place was given to a request that is gone
+                self._leave(caller)
+            else:
+                self._queue.remove(caller, place)
+            if isinstance(error, TimeoutError):
+                raise Overloaded from None
+            raise
+
+    def _check_room(self, caller: Hashable) -> None:
+        early = 0.0 if self._pace is None else self._pace.early(self._clock())
+        if early > self._wait_seconds:
+            raise Overloaded(max(1, math.ceil(early)))
+        room, own = self._most_waiting - self._queue.size, self._queue.waiting_of(caller)
+        if room <= 0 or (caller is not None and own > 0 and own >= room):
+            raise Overloaded
+
+    def _leave(self, caller: Hashable) -> None:
+        self._queue.free(caller)
+        self._count(-1)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Give free places to waiting requests, as far as the rate allows."""
+        while self._queue.size and self.in_flight < self._places:
+            if not self._is_time():
+                return
+            given = self._queue.next(self._places, only_below_share=self._is_reserved)
+            if given is None:
+                return
+            caller, place = given
+            if place.done():  # the request is gone
+                self._queue.free(caller)
+                continue
+            if self._pace is not None:
+                self._pace.take(self._clock())
+            self._count(1)
+            place.set_result(None)
+
+    @property
+    def _is_reserved(self) -> bool:
+        """Whether only places in reserve are left, for others than a caller that has its share."""
+        return self.in_flight >= self._places - self._reserve and not self._queue.waiting_of(None)
+
+    def _is_time(self) -> bool:
+        """Return whether the rate allows a request now. If not, the places are looked at again when it does."""
+        early = 0.0 if self._pace is None else self._pace.early(self._clock())
+        if early <= 0:
+            return True
+        if self._next_turn is None:
+            self._next_turn = asyncio.get_running_loop().call_later(early, self._take_turn)
+        return False
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        self._fill()
 
     def _count(self, requests: int) -> None:
         self.in_flight += requests
@@ -92,10 +150,10 @@ class _Pace:
         self._slack = (rate.burst - 1) * self._interval + _ROUNDING_SECONDS
         self._full_at = 0.0
 
-    def take(self, now: float) -> float:
-        """Count a request that starts now; or count nothing and return in how many seconds it may start."""
-        full_at = max(self._full_at, now)
-        early = full_at - now - self._slack
-        if early <= 0:
-            self._full_at = full_at + self._interval
-        return early
+    def early(self, now: float) -> float:
+        """Return in how many seconds a request may start; 0 or less means now."""
+        return max(self._full_at, now) - now - self._slack
+
+    def take(self, now: float) -> None:
+        """Count a request that starts now."""
+        self._full_at = max(self._full_at, now) + self._interval

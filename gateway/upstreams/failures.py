@@ -49,7 +49,7 @@ class UpstreamFailure(GatewayError):
         sent: whether the upstream may have received the request, and so may have acted.
         refused: whether it received the request and refused it, so it should not have acted. Never with `sent`.
         detail: for the log; it contains no secret, and of what only the upstream said just the address of a redirect.
-        of_request: whether the upstream refused this one request, which says nothing about others.
+        is_unavailable: whether the upstream says that it serves nobody now (503).
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class UpstreamFailure(GatewayError):
         sent: bool,
         refused: bool = False,
         detail: str = "",
-        of_request: bool = False,
+        is_unavailable: bool = False,
     ) -> None:
         super().__init__(f"{upstream}: {reason.value}{': ' if detail else ''}{detail}")
         self.upstream = upstream
@@ -68,7 +68,12 @@ class UpstreamFailure(GatewayError):
         self.sent = sent
         self.refused = refused
         self.detail = detail
-        self.of_request = of_request
+        self.is_unavailable = is_unavailable
+
+    @property
+    def concerns_all(self) -> bool:
+        """Whether requests of other callers fail too. A caller can cause all other failures."""
+        return self.is_unavailable or self.reason is Reason.UNREACHABLE
 
 
 class UpstreamError(RpcError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Unpack
 
-from gateway.upstreams.breaker import Attempt, Breaker
+from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
@@ -14,6 +14,11 @@ from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamC
 
 class UpstreamClient(Requests, Protocol):
     """Sends requests to one upstream, without any limits, and listens to its changes."""
+
+    @property
+    def probe_method(self) -> str:
+        """The method of a request by which the gateway finds out whether the upstream answers."""
+        ...
 
     def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Changes]:
         """Open a stream of changes."""
@@ -37,13 +42,12 @@ class GuardedClient:
         An open breaker raises `UpstreamFailure` too. If no place became free in time, `Overloaded` is raised, and
         nothing was sent.
         """
-        if self._breaker.refuses:
+        if self._breaker.is_open:
             raise self._refused()
-        async with self._bulkhead.place():
-            attempt = self._breaker.start()
-            if attempt is None:
+        async with self._bulkhead.place(options["requester"].principal):
+            if self._breaker.is_open:
                 raise self._refused()
-            with _Judged(self._breaker, attempt):
+            with _Judged(self._breaker):
                 return await self._client.request(method, params, **options)
 
     def _refused(self) -> UpstreamFailure:
@@ -51,11 +55,10 @@ class GuardedClient:
 
 
 class _Judged:
-    """Reports to the breaker how an attempt ended."""
+    """Reports to the breaker how a request ended, if that concerns everybody."""
 
-    def __init__(self, breaker: Breaker, attempt: Attempt) -> None:
+    def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
-        self._attempt = attempt
 
     def __enter__(self) -> None:
         """Begin."""
@@ -63,8 +66,6 @@ class _Judged:
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         """Report the end."""
         if error is None or isinstance(error, UpstreamError):
-            self._breaker.succeeded(self._attempt)
-        elif isinstance(error, UpstreamFailure) and not error.of_request:
-            self._breaker.failed(self._attempt, error.reason)
-        else:
-            self._breaker.abandoned(self._attempt)
+            self._breaker.succeeded()
+        elif isinstance(error, UpstreamFailure) and error.concerns_all:
+            self._breaker.failed()

@@ -46,6 +46,9 @@ DEFAULT_REFRESH_SECONDS: Final = 60.0
 CONNECTIONS_TO_LISTEN: Final = 3
 """With fewer connections, changes are not listened for: a stream takes one, and another one while it is replaced."""
 
+PROBE_SECONDS: Final = 5.0
+"""How long an upstream may take to answer a probe of its breaker."""
+
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
 
@@ -84,7 +87,7 @@ class Live:
         self._connection = connection
         self._telemetry = telemetry
         self._changed = changed
-        self._breaker = Breaker(time.monotonic, self._breaker_changed)
+        self._breaker = Breaker(self._can_be_reached, self._breaker_changed)
         self._bulkhead = Bulkhead(definition.max_in_flight, definition.rate, self._in_flight_changed)
         client = connection.client
         self._parts = make_parts(GuardedClient(name, client, self._breaker, self._bulkhead))
@@ -134,6 +137,7 @@ class Live:
             async with asyncio.TaskGroup() as tasks:
                 if not self._is_known_to_callers_only:
                     tasks.create_task(self._keep_listed())
+                tasks.create_task(self._breaker.run())
                 if self._subscriptions is not None:
                     tasks.create_task(self._subscriptions.run())
                 await asyncio.Event().wait()
@@ -217,6 +221,16 @@ class Live:
             seconds=min(self.definition.timeout_seconds, PAGE_SECONDS),
             max_bytes=self.definition.max_result_bytes,
         )
+
+    async def _can_be_reached(self) -> bool:
+        client, limit = self._connection.client, self.definition.max_result_bytes
+        try:
+            await client.request(client.probe_method, {}, requester=GATEWAY, seconds=PROBE_SECONDS, max_bytes=limit)
+        except UpstreamFailure as failure:
+            return not failure.concerns_all
+        except UpstreamError:
+            pass  # it answers
+        return True
 
     def _breaker_changed(self, is_open: bool) -> None:
         name = self.definition.name

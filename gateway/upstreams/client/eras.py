@@ -92,6 +92,11 @@ class EraClient:
         """How the upstream is spoken to; None if that is not known yet."""
         return self._era
 
+    @property
+    def probe_method(self) -> str:
+        """A request that depends on no caller, and that a sessionless upstream cannot take for a new client."""
+        return "tools/list" if self._era == "sessionless" else DISCOVER
+
     def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Changes]:
         """Open a stream of changes. Only stateless upstreams say that they have one."""
         return self._clients["stateless"].listen(wanted, requester=requester)
@@ -139,7 +144,13 @@ class EraClient:
         except NeedsSession:
             raise
         except UpstreamFailure as failure:
-            raise UpstreamFailure(self._upstream, failure.reason, sent=False, detail=failure.detail) from None
+            raise UpstreamFailure(
+                self._upstream,
+                failure.reason,
+                sent=False,
+                detail=failure.detail,
+                is_unavailable=failure.is_unavailable,
+            ) from None
         if era is None or era == "session" or (era == "sessionless" and not self._dialect.version):
             raise NeedsSession(self._upstream)
         return era

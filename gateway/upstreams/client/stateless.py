@@ -39,7 +39,7 @@ from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.upstreams.client.dialects import Dialect, Stateless
-from gateway.upstreams.client.statuses import may_have_error, meaning_of
+from gateway.upstreams.client.statuses import UNAVAILABLE, may_have_error, meaning_of
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
@@ -351,7 +351,7 @@ class StatelessClient:
             sent=meaning.sent,
             refused=not meaning.sent,
             detail=meaning.detail,
-            of_request=meaning.reason is Reason.MALFORMED and may_have_error(response.status),
+            is_unavailable=response.status == UNAVAILABLE,
         )
 
     async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:

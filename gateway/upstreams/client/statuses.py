@@ -13,12 +13,12 @@ _CLIENT_ERRORS: Final = 400
 _SERVER_ERRORS: Final = 500
 _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
-_UNAVAILABLE: Final = 503
+UNAVAILABLE: Final = 503
 _REFUSED: Final[Mapping[int, Reason]] = {
     _UNAUTHORIZED: Reason.UNAUTHORIZED,
     403: Reason.FORBIDDEN,
     429: Reason.BUSY,
-    _UNAVAILABLE: Reason.SERVER_ERROR,
+    UNAVAILABLE: Reason.SERVER_ERROR,
 }
 """Statuses that decide alone. Their bodies are not read. The upstream has done nothing, unless it is 503."""
 _NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
@@ -55,7 +55,7 @@ def meaning_of(status: int, *, acts: bool, location: str = "") -> Meaning:
         return Meaning(Reason.REDIRECT, sent=False, detail=detail + _advice(location))
     if status in _REFUSED:
         advice = _LOGIN if status == _UNAUTHORIZED else ""
-        return Meaning(_REFUSED[status], sent=acts and status == _UNAVAILABLE, detail=detail + advice)
+        return Meaning(_REFUSED[status], sent=acts and status == UNAVAILABLE, detail=detail + advice)
     if status == _NOT_FOUND:
         return Meaning(Reason.NOT_FOUND, sent=False, detail=detail)
     if status >= _SERVER_ERRORS:

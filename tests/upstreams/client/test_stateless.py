@@ -442,13 +442,15 @@ async def test_a_body_that_is_no_json_rpc_error_does_not_count(
     assert (await failure_of(client)).reason in {Reason.NOT_FOUND, Reason.SERVER_ERROR}
 
 
-@pytest.mark.parametrize(("status", "of_request"), [(400, True), (406, True), (422, True), (500, False), (200, False)])
-async def test_only_a_status_that_refuses_one_request_says_nothing_about_others(
-    shop: Shop, client: Asking, status: int, of_request: bool
+@pytest.mark.parametrize(
+    ("status", "concerns_all"), [(400, False), (422, False), (429, False), (500, False), (503, True)]
+)
+async def test_only_a_status_that_serves_nobody_concerns_other_callers(
+    shop: Shop, client: Asking, status: int, concerns_all: bool
 ) -> None:
-    shop.answers = [lambda exchange, message: bytes_of(b"blocked by a firewall", status)(exchange, message["id"])]
+    shop.answers = [lambda exchange, message: bytes_of(b"blocked by a firewall", status)(exchange, message["id"])] * 2
 
-    assert (await failure_of(client)).of_request is of_request
+    assert (await failure_of(client)).concerns_all is concerns_all
 
 
 @pytest.mark.parametrize("method", ["tools/list", "completion/complete", "server/discover"])

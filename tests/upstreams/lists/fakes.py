@@ -69,6 +69,8 @@ class Telemetry(UpstreamMetrics):
 class FakeUpstream:
     """A client and its server at once. Each request waits for `gate`; `problem` is raised instead of an answer."""
 
+    probe_method = "server/discover"
+
     def __init__(self, *tools: str) -> None:
         self.lists: dict[str, Sequence[Any]] = {"tools": [tool(name) for name in tools]}
         self.about: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}

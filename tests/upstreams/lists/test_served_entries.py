@@ -38,7 +38,7 @@ class Making:
     def __init__(self, definition: Definition) -> None:
         self.telemetry = Telemetry()
         self.upstream = FakeUpstream()
-        breaker = Breaker(lambda: 0.0, lambda _is_open: None)
+        breaker = Breaker(lambda: asyncio.sleep(0, result=True), lambda _is_open: None)
         client = GuardedClient(definition.name, self.upstream, breaker, Bulkhead(4, None, lambda _number: None))
         relay = UpstreamRelay(definition, client, credentials_of(definition), self.telemetry)
         self.maker = PartMaker(definition, client, relay, self.telemetry, readings_of_lists())
