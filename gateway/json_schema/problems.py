@@ -17,7 +17,7 @@ import jsonschema_rs
 from gateway.errors import AuthoringError
 from gateway.json_schema.references import References
 
-MOST_STEPS: Final = 2500
+MOST_STEPS: Final = 2000
 """The number of parts that are looked at."""
 
 COMPARISONS_OF_STEP: Final = 20
@@ -28,7 +28,7 @@ MATCHED_CHARACTERS_OF_STEP: Final = 1000
 
 SHOWN_CHARACTERS: Final = 200
 
-_DOES_NOT_FIT: Final = "the value does not match its schema"
+DOES_NOT_FIT: Final = "the value does not match its schema"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "object": dict,
@@ -62,9 +62,9 @@ def find_problem(schema: Mapping[str, Any], references: References, value: Any, 
     try:
         found = search.problem(schema, value, "")
     except (_Exhausted, RecursionError):
-        return _DOES_NOT_FIT
+        return DOES_NOT_FIT
     if found is None:
-        return _DOES_NOT_FIT
+        return DOES_NOT_FIT
     place, reason = found
     return f"{_cut(place.removeprefix('.'))}: {reason}" if place else reason
 

@@ -13,7 +13,7 @@ import msgspec
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 from gateway.json_schema.costs import Costs
-from gateway.json_schema.problems import find_problem
+from gateway.json_schema.problems import DOES_NOT_FIT, find_problem
 from gateway.json_schema.references import OUTSIDE
 
 FREE_UNITS: Final = 600_000
@@ -70,6 +70,8 @@ class SchemaValidator:
         refusal, differs = self._judged(value)
         if differs:
             quoted = find_problem(self._schema, self._references, value)
+            if quoted == DOES_NOT_FIT:  # another search would find no more
+                return quoted, quoted
             return quoted, find_problem(self._schema, self._references, value, quotes=False)
         return None if refusal is None else (refusal, refusal)
 
