@@ -239,7 +239,7 @@ def test_requests_of_a_client_that_reset_its_connection_before_it_was_accepted_a
             gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(HELLO)
-        loop = asyncio.get_running_loop()
+        loop: Any = asyncio.get_running_loop()
         async with await loop.create_server(
             lambda: Connection(server.rules, server.app, server.state, {}), sock=listener
         ):

@@ -6,9 +6,10 @@ The ledger has to notice.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gateway.cli import own_requests
 from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.tasks.model import TaskView
 from gateway.tasks.ports import Claim, NewTask
@@ -37,7 +38,13 @@ async def finish_twice(self: RedisWorkQueue, claim: Claim, **ending: Any) -> Non
     await finish(self, claim, **ending)
 
 
-BREAKAGES: Mapping[str, tuple[type, str, Callable[..., Any]]] = {
+def everything(*_: object) -> Iterator[str]:
+    """Let the balancer send everything again, also what an upstream may have done."""
+    yield own_requests.EVERYTHING
+
+
+BREAKAGES: Mapping[str, tuple[Any, str, Callable[..., Any]]] = {
+    "the balancer repeats calls of upstreams": (own_requests, "_own", everything),
     "acknowledged tasks are lost": (RedisTaskStore, "create", create_and_lose),
     "answers are lost": (RedisTaskStore, "answer", answer_nothing),
     "tasks end twice": (RedisWorkQueue, "finish", finish_twice),

@@ -58,6 +58,7 @@ class Market:
         tokens: the users; customers share them.
         ttl_seconds: how long a task is known after its creation.
         seed: decides what each customer does.
+        kinds: what all of them order, if not everything.
         orders: all orders so far.
         closed: whether customers stop placing orders.
     """
@@ -66,6 +67,7 @@ class Market:
     tokens: Sequence[str]
     ttl_seconds: float
     seed: int
+    kinds: Sequence[str] = ()
     orders: list[Order] = field(default_factory=list)
     closed: bool = False
 
@@ -93,7 +95,7 @@ class Customer:
     async def buy(self) -> None:
         """Place orders until the market closes."""
         while not self._market.closed:
-            await self.place(self._random.choice(self.kinds))
+            await self.place(self._random.choice(self._market.kinds or self.kinds))
             await self._pause()
 
     async def place(self, kind: str) -> Order:

@@ -34,7 +34,7 @@ async def go() -> Elicit[Go]:
 
 @server.tool(structured_output=False)
 async def post(order: str) -> str:
-    """Post an order. Whoever asks twice posts it twice."""
+    """Post an order. Two calls post it twice."""
     flow = uuid.uuid4().hex
     await asyncio.sleep(WORK_SECONDS)
     note(Effect("step", order, flow, f"{flow}:post"))

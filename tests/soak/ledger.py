@@ -114,7 +114,7 @@ class Ledger:
         self._runs: dict[str, dict[str, Run]] = defaultdict(dict)
         for effect in effects:
             self._runs[effect.order].setdefault(effect.flow, Run()).add(effect)
-        ids = {order.task_id for order in self._tasks}
+        ids = {*(order.task_id for order in orders), *lost}
         self._unknown = {task: phases for task, phases in history.items() if task not in ids}
 
     @cached_property

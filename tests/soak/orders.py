@@ -12,7 +12,7 @@ from gateway.upstreams.texts import MAY_HAVE_ACTED, NOT_SENT, REFUSED
 POST: Final = "depot__post"
 PARCEL: Final = "depot__parcel"
 RELAYED: Final = frozenset({POST, PARCEL})
-"""What the depot does, a server behind the gateway."""
+"""The tools of the depot, a server behind the gateway."""
 
 VERSIONS: Final = ("2026-07-28", "2025-11-25", "DRAFT-2026-v1")
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
@@ -37,7 +37,7 @@ class Order:
         answers: question → answer, of those that were acknowledged.
         cancelled: a cancellation was acknowledged.
         final: the end that its customer saw.
-        maybe: a call that is no task may have acted, and nobody knows.
+        maybe: the call may have acted, and its customer cannot know.
         used: the server reported the state as used, as the answer to an earlier attempt was lost.
         complaints: what the customer saw and should not have.
     """
@@ -101,7 +101,7 @@ class Order:
         return signed[1] if signed else ""
 
     def end_call(self, result: Mapping[str, Any]) -> None:
-        """Record the result of a call that is no task, or what the gateway says about an upstream in trouble."""
+        """Record the result of a call without a task, or what the gateway says about an upstream in trouble."""
         if self.relayed and result.get("isError"):
             said = str(result["content"])
             self.maybe = MAY_HAVE_ACTED in said

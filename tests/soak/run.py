@@ -38,7 +38,9 @@ REPORT_SECONDS: Final = 30.0
 CONNECTION_SECONDS: Final = 10.0
 
 
-def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS, lanes: Lanes = LANES) -> Ledger:
+def soak(
+    directory: Path, seconds: float, seed: int, tools: str = TOOLS, *, lanes: Lanes = LANES, kinds: Sequence[str] = ()
+) -> Ledger:
     """Soak for `seconds`, and return the ledger.
 
     Args:
@@ -47,9 +49,10 @@ def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS, lanes: 
         seed: decides what happens, as far as possible.
         tools: the modules with the tools.
         lanes: the faults.
+        kinds: what customers order, if not everything.
     """
     with Ground(directory, tools) as ground:
-        market = Market(ground.url, ground.tokens(seconds + 3600), TTL_SECONDS, seed)
+        market = Market(ground.url, ground.tokens(seconds + 3600), TTL_SECONDS, seed, kinds)
         asyncio.run(_trade(ground, market, seconds, lanes))
         rest = ground.leave()
     return Ledger(

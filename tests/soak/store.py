@@ -45,7 +45,7 @@ class Store:
         self.folders.append(folder)
         server = RedisServer(folder, "--auto-aof-rewrite-percentage", "0")
         environ = self._clock.environ
-        # The allocator of Redis asks for the time before libfaketime can tell it; that of the C library does not.
+        # The allocator of Redis asks for the time before libfaketime can answer. That of the C library does not.
         server.environ = {**environ, "LD_PRELOAD": f"{environ['LD_PRELOAD']}:libc.so.6"}
         return server
 

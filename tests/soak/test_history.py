@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from loadtest.cluster import RedisServer
-from tests.soak.history import illegal, read_history
+from tests.soak.history import illegal, read_history, read_lost
+from tests.soak.store import Store
 from tests.storage.deployments import Deployment
 
 
@@ -40,6 +42,33 @@ async def test_every_phase_of_every_task_is_in_it(server: RedisServer, tmp_path:
         "t_cancelled": ["queued", "cancelled"],
         "t_waiting": ["queued"],
     }
+
+
+async def test_it_continues_in_the_file_of_a_promoted_replica_which_shows_what_was_lost(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    deployment = Deployment(store.address.url)
+    tasks, queue = deployment.store(), deployment.queue()
+    try:
+        store.primary.restart()
+        await tasks.check()
+        await tasks.create(deployment.new(task_id="t_kept"), 9)
+        claim = await deployment.claim_one(queue)
+        await asyncio.to_thread(store.fail_over, 0)
+        await queue.finish(claim, result={})
+        store.primary.terminate()
+    finally:
+        await deployment.aclose()
+        store.close()
+    assert read_history(store.folders) == {"t_kept": ["queued", "running", "done"]}
+    assert read_lost(store.folders) == set()
+    with next(store.folders[0].rglob("*.aof")).open("ab") as file:
+        file.write(entry(b"HSET", b"x:task:t_late", b"phase", b"queued"))
+    assert read_lost(store.folders) == {"t_late"}
+
+
+def entry(*command: bytes) -> bytes:
+    """Return a command as it is in the file."""
+    return b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in command)
 
 
 @pytest.mark.parametrize(
