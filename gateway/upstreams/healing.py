@@ -1,7 +1,7 @@
 """The table of deviations of upstreams from the protocol: which are healed, which are refused, and why.
 
-A deviation is healed if all readers would take it for the same. One that two readers could take for two things is
-refused: the gateway must not judge another message than its client reads.
+A deviation is healed if all readers would take it for the same. Where two readers could differ, it is refused: the
+gateway must not judge another message than its client reads.
 """
 
 from __future__ import annotations

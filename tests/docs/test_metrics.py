@@ -19,6 +19,7 @@ from gateway.observability.redis_watch import RedisRisk
 from gateway.observability.task_totals import TaskTotals
 from gateway.observability.upstream_metrics import UPSTREAM_OUTCOMES, UpstreamMetrics
 from gateway.process.replica import build
+from gateway.protocol.upstream.deviations import Deviation
 from gateway.settings.model import Settings
 from gateway.tasks.model import Phase
 from gateway.upstreams.failures import Reason
@@ -64,6 +65,7 @@ VALUES: Final = {
     ("gateway_upstream_request_seconds", "method"): UPSTREAM_METHODS,
     ("gateway_upstream_requests_total", "outcome"): UPSTREAM_OUTCOMES,
     ("gateway_upstream_failures_total", "reason"): frozenset(Reason),
+    ("gateway_upstream_healed_total", "kind"): frozenset(Deviation),
     ("gateway_upstream_dropped_total", "what"): DROPPED,
     ("gateway_upstream_list_refreshes_total", "result"): frozenset({"read", "failed"}),
     ("gateway_requests_refused_total", "reason"): frozenset(RefusalReason),

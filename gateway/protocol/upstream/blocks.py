@@ -90,11 +90,10 @@ def without_wrong(value: dict[str, Any], heal: Heal) -> dict[str, Any]:
     if "annotations" in value:
         annotations = value["annotations"]
         cleaned = clean_annotations(annotations) if type(annotations) is dict else None
-        if cleaned != annotations:
-            heal(Deviation.MEMBER_TYPE)
         if cleaned is None:
             wrong.add("annotations")
-        else:
+        elif cleaned != annotations:
+            heal(Deviation.MEMBER_TYPE)
             value = {**value, "annotations": cleaned}
     if not wrong:
         return value

@@ -99,6 +99,8 @@ def test_every_fault_of_the_hostile_server_is_tried() -> None:
         "error_of_a_state",
         "error_consent",
         "error_consent_script",
+        "error_no_code",
+        "error_no_object",
     }
 
     assert FAILURES.keys() | UNSENT.keys() | set(SILENT) | asks | here == CALLS.keys()
