@@ -36,6 +36,10 @@ class Counts(Collector):
         """Return the counter with these labels. Keep it: finding it costs more than counting."""
         return self._counts.setdefault(values, Count())
 
+    def remove(self, *values: str) -> None:
+        """Forget the counter with these labels, if there is one."""
+        self._counts.pop(values, None)
+
     def show(self, count: Count, *values: str) -> None:
         """Show an existing counter with these labels."""
         self._counts[values] = count
@@ -116,6 +120,10 @@ class Distributions(Collector):
     def labels(self, *values: str) -> Distribution:
         """Return the histogram with these labels. Keep it: finding it costs more than counting."""
         return self._distributions.setdefault(values, Distribution(self._bounds))
+
+    def remove(self, *values: str) -> None:
+        """Forget the histogram with these labels, if there is one."""
+        self._distributions.pop(values, None)
 
     def describe(self) -> list[HistogramMetricFamily]:
         """Return the metric without its values."""

@@ -227,8 +227,13 @@ class Telemetry(ProcessTelemetry):
         )
 
     def serve(self, tools: Iterable[str]) -> None:
-        """Count these tools, prompts and resources by name from now on."""
-        self._tools = frozenset(tools)
+        """Count these tools, prompts and resources by name from now on. Counts of others are forgotten."""
+        before, self._tools = self._tools, frozenset(tools)
+        gone = before - self._tools
+        for labels in [each for each in self._leg_children if each[1] in gone] if gone else ():
+            del self._leg_children[labels]
+            self._legs.remove(*labels)
+            self._leg_seconds.remove(*labels[:2])
 
     def watch_threads(self, waiting: Callable[[], int]) -> None:
         """Show how many blocking functions wait for a thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
@@ -111,13 +111,26 @@ class Ready(Protocol):
 class Watcher(Protocol):
     """Follows resources of an upstream for clients that listen to their changes."""
 
-    def watch(self, uri: str, /) -> None:
-        """Start to follow a resource, by its exposed URI: its first listener has come."""
+    def watch(self, uri: str, caller: Hashable, /) -> None:
+        """Start to follow a resource for a caller, by its exposed URI: the caller's first listener has come."""
         ...
 
-    def unwatch(self, uri: str, /) -> None:
-        """Stop following a resource: its last listener has gone."""
+    def unwatch(self, uri: str, caller: Hashable, /) -> None:
+        """Stop following a resource for a caller: its last listener has gone."""
         ...
+
+
+class _Patience:
+    """Until when lists wait for an upstream, on the clock of the event loop. It is set by the first of them."""
+
+    def __init__(self) -> None:
+        self.ends_at: float | None = None
+
+    def is_over(self, seconds: float) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self.ends_at is None:
+            self.ends_at = now + seconds
+        return now >= self.ends_at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,6 +166,7 @@ class Part:
     instructions: str = ""
     may_have: frozenset[Offer] = OFFERS
     revisions: Mapping[str, int] = field(default_factory=dict)
+    _patience: _Patience = field(default_factory=_Patience, init=False)
 
     def entries(self, kind: Kind) -> Mapping[str, Served]:
         """Return what the part lists of one kind."""
@@ -160,10 +174,10 @@ class Part:
         return found
 
     async def wait(self, seconds: float) -> None:
-        """Wait until the upstream has been listed, but no longer than this."""
-        if self.ready is not None:
+        """Wait until the upstream has been listed, but no longer than this from the first time that anybody waits."""
+        if self.ready is not None and not self._patience.is_over(seconds):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout_at(self._patience.ends_at):
                     await self.ready.wait()
 
 

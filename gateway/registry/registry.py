@@ -45,6 +45,9 @@ _PENDING_TTL_MS = 1000
 
 _END_OF_PATH = re.compile("[?#]")
 
+MAX_NAMES = 200
+"""How many entries of each upstream have metrics of their own. Calls of others count as `other`."""
+
 MAX_INSTRUCTIONS_BYTES = 2048
 """How much each upstream may add to the instructions."""
 
@@ -140,8 +143,9 @@ class Registry:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name that is known before requests arrive; used as metric labels."""
-        return frozenset().union(self.tools, self.prompts, self.resources, self.templates)
+        """Names that are known before requests arrive, at most `MAX_NAMES` of each upstream; used as metric labels."""
+        local, *upstreams = ([name for kind in KINDS for name in share.entries(kind)] for share in self.shares)
+        return frozenset(local).union(*(names[:MAX_NAMES] for names in upstreams))
 
     @property
     def scopes(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -118,17 +118,17 @@ class Live:
         """Read the lists again soon. Several requests within a second cause one reading."""
         self._wanted.set()
 
-    def watch(self, uri: str) -> None:
-        """Announce changes of a resource, by its exposed URI, until as many calls of `unwatch`."""
+    def watch(self, uri: str, caller: Hashable) -> None:
+        """Announce changes of a resource to a caller, by its exposed URI, until as many calls of `unwatch`."""
         own = self._parts.upstream_uri(uri)
         if own is not None and self._subscriptions is not None:
-            self._subscriptions.watch(own)
+            self._subscriptions.watch(own, caller)
 
-    def unwatch(self, uri: str) -> None:
+    def unwatch(self, uri: str, caller: Hashable) -> None:
         """Undo one `watch`."""
         own = self._parts.upstream_uri(uri)
         if own is not None and self._subscriptions is not None:
-            self._subscriptions.unwatch(own)
+            self._subscriptions.unwatch(own, caller)
 
     async def run(self) -> None:
         """Keep the lists up to date until cancelled, then close what is not in use. Calls that run are not cut off."""

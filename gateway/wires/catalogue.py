@@ -37,8 +37,8 @@ PAGE_SIZE = 250
 CALLER_SECONDS: Final = 5.0
 """How long a page waits for the upstreams that show each caller other entries."""
 
-FIRST_LISTING_SECONDS: Final = 5.0
-"""How long lists wait for upstreams that have never been listed."""
+FIRST_LISTING_SECONDS: Final = 2.0
+"""How long the first lists wait for an upstream that has never been listed. Later ones do not wait for it."""
 
 _INCOMPLETE_TTL_MS: Final = 1000
 """How long clients may cache a page that lacks an upstream."""

@@ -4,60 +4,66 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TypeAlias
 
 from gateway.registry.parts import Part, Watcher
 from gateway.registry.registry import Registry
 
+_Followed: TypeAlias = tuple[str, Hashable]
+"""A resource, by its exposed URI, and the caller that listens to it; the anonymous one is None."""
+
 
 class Watches:
-    """Counts the listeners of each resource, and informs the part that serves it of the first and the last one.
+    """Counts the listeners of each caller to each resource, and informs its part of the first and the last one.
 
     Use it only on the event loop.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._listeners: Counter[str] = Counter()
-        self._watchers: dict[str, Watcher] = {}
+        self._listeners: Counter[_Followed] = Counter()
+        self._watchers: dict[_Followed, Watcher] = {}
 
     def serve(self, registry: Registry) -> None:
         """Use a new registry from now on. Resources whose part has another watcher are handed over to it."""
         before, self._registry = self._registry, registry
         if _watchers(before) != _watchers(registry):
-            for uri in self._listeners:
-                self._follow(uri, self._watcher_of(uri))
+            for followed in self._listeners:
+                self._follow(followed, self._watcher_of(followed[0]))
 
     @contextlib.contextmanager
-    def listening(self, uris: Mapping[str, str]) -> Iterator[None]:
-        """Count one listener of each of these resources while the context is open.
+    def listening(self, uris: Mapping[str, str], caller: Hashable) -> Iterator[None]:
+        """Count one listener of a caller to each of these resources while the context is open.
 
         Their changes are announced; the values name the parts that serve them, so that they are not looked up again.
         """
         for uri, name in uris.items():
-            self._listeners[uri] += 1
-            if self._listeners[uri] == 1:
-                self._follow(uri, _watcher(self._registry.part_named(name)))
+            followed = uri, caller
+            self._listeners[followed] += 1
+            if self._listeners[followed] == 1:
+                self._follow(followed, _watcher(self._registry.part_named(name)))
         try:
             yield
         finally:
             for uri in uris:
-                self._listeners[uri] -= 1
-                if not self._listeners[uri]:
-                    del self._listeners[uri]
-                    self._follow(uri, None)
+                followed = uri, caller
+                self._listeners[followed] -= 1
+                if not self._listeners[followed]:
+                    del self._listeners[followed]
+                    self._follow(followed, None)
 
-    def _follow(self, uri: str, watcher: Watcher | None) -> None:
-        """Let this watcher follow a resource, and no other."""
-        before = self._watchers.get(uri)
+    def _follow(self, followed: _Followed, watcher: Watcher | None) -> None:
+        """Let this watcher follow a resource for a caller, and no other."""
+        before = self._watchers.get(followed)
         if before is watcher:
             return
         if before is not None:
-            del self._watchers[uri]
-            before.unwatch(uri)
+            del self._watchers[followed]
+            before.unwatch(*followed)
         if watcher is not None:
-            self._watchers[uri] = watcher
-            watcher.watch(uri)
+            self._watchers[followed] = watcher
+            watcher.watch(*followed)
 
     def _watcher_of(self, uri: str) -> Watcher | None:
         found = self._registry.find_resource(uri)

@@ -143,6 +143,22 @@ async def test_whatever_is_served_since_a_reload_counts_under_its_own_name() -> 
     assert count(app, "gateway_legs_total", tool="other") == 0
 
 
+async def test_what_is_not_served_any_more_has_no_metrics_any_more() -> None:
+    @tool
+    async def leaver() -> str:
+        """Leave."""
+        return "gone"
+
+    app = app_with()
+    app._services.wires.serve(Registry([leaver, echo]))
+    assert (await Client(app).post(tool_call("leaver"))).text == "gone"
+    assert (await Client(app).post(tool_call("echo", {"text": "here"}))).text == "here"
+    app._services.wires.serve(Registry([echo]))
+    assert count(app, "gateway_legs_total", tool="leaver") == 0
+    assert count(app, "gateway_leg_seconds_count", tool="leaver") == 0
+    assert count(app, "gateway_legs_total", tool="echo") == 1
+
+
 async def test_a_call_counts_once_at_its_end_with_the_time_its_user_took() -> None:
     now = 1_000_000.0
     app = app_with(OLD)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway import complete, prompt, resource, tool
 from gateway.registry.inventory import inventory
 from gateway.registry.parts import KINDS, TTL_MS, Hidden, Offer, Part
-from gateway.registry.registry import MAX_INSTRUCTIONS_BYTES, Registry
+from gateway.registry.registry import MAX_INSTRUCTIONS_BYTES, MAX_NAMES, Registry
 from gateway.registry.relayed import RelayedResource, RelayedTool
 from tests.parts import Unlisted, part, relayed_resource, relayed_tool
 
@@ -197,6 +197,14 @@ def test_lists_may_be_cached_as_long_as_the_shortest_part_says() -> None:
     assert local("a").arranged([part("one"), part("two", ttl_ms=5000)]).ttl_ms == 5000
 
 
+def test_only_so_many_names_of_an_upstream_have_metrics_and_all_local_ones() -> None:
+    own = local("a").names
+    many = part("one", "".join(chr(number) for number in range(0x4E00, 0x4E00 + MAX_NAMES)))
+    registry = local("a").arranged([many])
+    assert own < registry.names
+    assert len(registry.names - own) == MAX_NAMES < len(registry.tools) + len(registry.prompts)
+
+
 class Pending:
     """The first listing of an upstream."""
 
@@ -214,15 +222,20 @@ def test_while_an_upstream_was_never_listed_lists_may_be_cached_for_a_second() -
     assert registry.replaced(part("two")).ttl_ms == TTL_MS
 
 
-async def test_waiting_for_a_part_ends_with_its_first_listing_or_with_the_time() -> None:
+async def test_waiting_for_a_part_ends_with_its_first_listing() -> None:
     pending = Pending()
-    waited = part("one", ready=pending)
-    await waited.wait(0)
-    waiting = asyncio.create_task(waited.wait(60))
+    waiting = asyncio.create_task(part("one", ready=pending).wait(60))
     pending.event.set()
     async with asyncio.timeout(5):
         await waiting
     await part("one").wait(60)
+
+
+async def test_waiting_for_a_part_ends_with_the_time_after_which_nobody_waits_for_it_again() -> None:
+    waited = part("one", ready=Pending())
+    await waited.wait(0.01)
+    async with asyncio.timeout(5):
+        await waited.wait(60)
 
 
 def test_the_capabilities_follow_from_local_functions_and_from_what_upstreams_may_have() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -266,11 +266,11 @@ class Watched:
         self.uris: list[str] = []
         self.calls = 0
 
-    def watch(self, uri: str, /) -> None:
+    def watch(self, uri: str, _caller: Hashable, /) -> None:
         self.uris.append(uri)
         self.calls += 1
 
-    def unwatch(self, uri: str, /) -> None:
+    def unwatch(self, uri: str, _caller: Hashable, /) -> None:
         self.uris.remove(uri)
 
 

@@ -52,8 +52,11 @@ class WorkerTelemetry(ProcessTelemetry):
         )
 
     def serve(self, tools: Iterable[str]) -> None:
-        """Count these tools by name from now on."""
-        self._tools = frozenset(tools)
+        """Count these tools by name from now on. Counts of others are forgotten."""
+        before, self._tools = self._tools, frozenset(tools)
+        for name in before - self._tools:
+            self._legs.remove_by_labels({"tool": name})
+            self._seconds.remove_by_labels({"tool": name})
 
     def tasks_put_back(self, count: int) -> None:
         """Count tasks that did not start because their owner has its share of this worker."""

@@ -61,7 +61,7 @@ def _run(settings: Settings, hangups: Hangups, *, reload: bool) -> int:
     services = build_worker(settings)
     if services.tracing is not None:
         services.tracing.serve_libraries()
-    telemetry = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
+    telemetry = WorkerTelemetry(services.registry.names, services.settings.worker_concurrency)
     telemetry.build_info(__version__, compiled=is_compiled())
     telemetry.audit_lines_lost = services.audit.lost
     metrics = None
@@ -134,7 +134,7 @@ async def _work(
     def serve(newer: Registry) -> Registry:
         nonlocal registry
         registry = newer
-        telemetry.serve(registry.tools)
+        telemetry.serve(registry.names)
         worker.serve(registry.tools)
         return registry
 
@@ -150,7 +150,7 @@ async def _work(
             )
             await stack.enter_async_context(reloader.running())
         if upstreams is not None:
-            telemetry.serve(registry.tools)
+            telemetry.serve(registry.names)
             upstreams.serve_with(lambda parts: serve(registry.arranged(parts)))
             await stack.enter_async_context(upstreams.running())
         heart.start(worker.end)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -18,7 +19,8 @@ from gateway.upstreams.ports import Changes
 log = logging.getLogger(__name__)
 
 MAX_URIS: Final = 1_000
-"""How many resources of one upstream are subscribed to at once. Changes of further ones are not announced."""
+"""How many resources of one upstream are subscribed to at once. Changes of further ones are not announced: they are the
+last ones of the callers that watch most."""
 
 GATHER_SECONDS: Final = 0.05
 """How long changed subscriptions are gathered before the upstream is asked again."""
@@ -60,6 +62,7 @@ class ChangeStream:
         self._updated = updated
         self._discovered = Discovered()
         self._uris: Counter[str] = Counter()
+        self._uris_of: dict[Hashable, Counter[str]] = {}
         self._look_again = asyncio.Event()
         self._streams: set[asyncio.Task[None]] = set()
         self._has_missed = False
@@ -75,18 +78,24 @@ class ChangeStream:
             self._look_again.set()
         self._discovered = discovered
 
-    def watch(self, uri: str) -> None:
+    def watch(self, uri: str, caller: Hashable) -> None:
         """Listen for changes of a resource, by the upstream's own URI, until as many calls of `unwatch`."""
-        self._uris[uri] += 1
-        if self._uris[uri] == 1:
+        own = self._uris_of.setdefault(caller, Counter())
+        for uris in (self._uris, own):
+            uris[uri] += 1
+        if own[uri] == 1:
             self._look_again.set()
 
-    def unwatch(self, uri: str) -> None:
+    def unwatch(self, uri: str, caller: Hashable) -> None:
         """Undo one `watch`."""
-        self._uris[uri] -= 1
-        if self._uris[uri] <= 0:
-            del self._uris[uri]
-            self._look_again.set()
+        own = self._uris_of[caller]
+        for uris in (self._uris, own):
+            uris[uri] -= 1
+            if not uris[uri]:
+                del uris[uri]
+                self._look_again.set()
+        if not own:
+            del self._uris_of[caller]
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -138,8 +147,21 @@ class ChangeStream:
         offers = self._discovered.offers
         wanted: dict[str, Any] = {f"{name}ListChanged": True for name in _LISTS if offers(name, "listChanged")}
         if self._uris and offers("resources", "subscribe"):
-            wanted[_RESOURCES] = sorted(self._uris)[:MAX_URIS]
+            wanted[_RESOURCES] = sorted(self._shared())
         return wanted
+
+    def _shared(self) -> Collection[str]:
+        """Return the resources to subscribe to. Of too many, callers get one each in turn, their oldest first."""
+        if len(self._uris) <= MAX_URIS:
+            return self._uris
+        chosen: dict[str, None] = {}
+        for turn in itertools.zip_longest(*self._uris_of.values()):
+            for uri in turn:
+                if uri is not None:
+                    chosen[uri] = None
+                if len(chosen) == MAX_URIS:
+                    return chosen
+        return chosen
 
     async def _open(self, wanted: dict[str, Any]) -> _Stream | None:
         """Open a stream; return None if the upstream does not acknowledge it."""

@@ -157,7 +157,7 @@ class Subscriptions:
         """Pass the store's hints to the subscription while the context is open. End it when the authority ends."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.authorities.watching(caller, opened.needs, subscription.cut))
-            stack.enter_context(self.watches.listening(opened.upstreams()))
+            stack.enter_context(self.watches.listening(opened.upstreams(), caller.principal))
             task_ids = opened.honoured.task_ids
             if task_ids and self.tasks is not None:
                 await stack.enter_async_context(pumping(self.tasks, task_ids, caller, subscription, _Task))

@@ -47,10 +47,10 @@ async def test_listening_takes_no_connection_that_calls_need(upstream: FakeUpstr
     served = Served(definition_of(max_connections=live.CONNECTIONS_TO_LISTEN - 1), upstream)
     async with served.running():
         await served.next_part()
-        served.live.watch("bugs+memo://a")
+        served.live.watch("bugs+memo://a", None)
         await asyncio.sleep(0.02)
         assert not upstream.streams
-        served.live.unwatch("bugs+memo://a")
+        served.live.unwatch("bugs+memo://a", None)
 
 
 async def test_many_announced_changes_are_read_once_and_served_once(
@@ -177,12 +177,12 @@ async def test_a_resource_that_changes_is_announced_under_its_exposed_uri(upstre
     served = Served(definition_of(), upstream)
     async with served.running():
         await served.next_part()
-        served.live.watch("bugs+memo://a")
+        served.live.watch("bugs+memo://a", None)
         await upstream.listening(lambda wanted: wanted.get("resourceSubscriptions") == ["memo://a"])
         upstream.tell("notifications/resources/updated", uri="memo://a")
         async with asyncio.timeout(5):
             assert await served.announced.get() == "bugs+memo://a"
-        served.live.unwatch("bugs+memo://a")
+        served.live.unwatch("bugs+memo://a", None)
         await upstream.listening(lambda wanted: "resourceSubscriptions" not in wanted)
 
 

@@ -499,7 +499,7 @@ async def test_changes_are_listened_for_under_the_text_that_is_sent() -> None:
         assert part.finder is not None
         exposed = [part.finder.find("resources", uri) for uri in ("bugs+file:x", "bugs+file:y")]
         assert [each.uri for each in exposed if isinstance(each, RelayedResource)] == ["bugs+FILE:/x", "bugs+file:///y"]
-        served.live.watch("bugs+FILE:/x")
+        served.live.watch("bugs+FILE:/x", None)
         await upstream.listening(lambda wanted: wanted.get("resourceSubscriptions") == ["FILE:/x"])
 
 

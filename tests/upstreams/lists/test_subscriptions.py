@@ -12,7 +12,7 @@ import pytest
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.lists import subscriptions
 from gateway.upstreams.lists.listing import Discovered
-from gateway.upstreams.lists.subscriptions import ChangeStream
+from gateway.upstreams.lists.subscriptions import MAX_URIS, ChangeStream
 from gateway.upstreams.ports import Changes
 
 ALL = Discovered({"tools": {"listChanged": True}, "resources": {"subscribe": True}})
@@ -100,14 +100,14 @@ async def test_a_list_that_changes_is_noticed(upstream: Upstream) -> None:
 
 async def test_a_resource_that_an_upstream_refuses_does_not_hide_changes_of_lists(upstream: Upstream) -> None:
     upstream.refused_uri = "memo://bad"
-    upstream.subscriptions.watch("memo://bad")
-    upstream.subscriptions.watch("memo://good")
+    upstream.subscriptions.watch("memo://bad", None)
+    upstream.subscriptions.watch("memo://good", None)
     upstream.subscriptions.discovered(ALL)
     async with upstream.running():
         await upstream.opened({"toolsListChanged": True})
         upstream.open[0].put_nowait(("notifications/tools/list_changed", {}))
         assert await upstream.event() == "lists"
-        upstream.subscriptions.unwatch("memo://bad")
+        upstream.subscriptions.unwatch("memo://bad", None)
         await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://good"]})
         assert {await upstream.event(), await upstream.event()} == {"lists", "memo://good"}
 
@@ -115,7 +115,7 @@ async def test_a_resource_that_an_upstream_refuses_does_not_hide_changes_of_list
 async def test_an_upstream_that_announces_nothing_is_not_asked(upstream: Upstream) -> None:
     async with upstream.running():
         upstream.subscriptions.discovered(Discovered({"tools": {}}))
-        upstream.subscriptions.watch("memo://a")
+        upstream.subscriptions.watch("memo://a", None)
         await asyncio.sleep(0.01)
     assert not upstream.filters
 
@@ -124,14 +124,14 @@ async def test_a_resource_is_subscribed_to_as_long_as_anybody_watches_it(upstrea
     upstream.subscriptions.discovered(ALL)
     async with upstream.running():
         await upstream.opened({"toolsListChanged": True})
-        upstream.subscriptions.watch("memo://a")
-        upstream.subscriptions.watch("memo://a")
+        upstream.subscriptions.watch("memo://a", None)
+        upstream.subscriptions.watch("memo://a", None)
         watching = {"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]}
         await upstream.opened(watching)
-        upstream.subscriptions.unwatch("memo://a")
+        upstream.subscriptions.unwatch("memo://a", None)
         upstream.open[0].put_nowait(("notifications/resources/updated", {"uri": "memo://a"}))
         assert await upstream.event() == "memo://a"
-        upstream.subscriptions.unwatch("memo://a")
+        upstream.subscriptions.unwatch("memo://a", None)
         await upstream.opened({"toolsListChanged": True})
     assert [each for each in upstream.filters if each == watching] == [watching]
 
@@ -140,7 +140,7 @@ async def test_a_new_stream_opens_before_the_old_one_ends(upstream: Upstream) ->
     upstream.subscriptions.discovered(ALL)
     async with upstream.running():
         await upstream.opened({"toolsListChanged": True})
-        upstream.subscriptions.watch("memo://a")
+        upstream.subscriptions.watch("memo://a", None)
         await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]})
     assert upstream.most_open == 2
     assert upstream.events.empty()
@@ -164,7 +164,7 @@ async def test_updates_that_nobody_asked_for_reach_nobody(upstream: Upstream) ->
 
 async def test_after_a_stream_broke_everything_counts_as_changed(upstream: Upstream) -> None:
     upstream.subscriptions.discovered(ALL)
-    upstream.subscriptions.watch("memo://a")
+    upstream.subscriptions.watch("memo://a", None)
     watching = {"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]}
     async with upstream.running():
         await upstream.opened(watching)
@@ -181,3 +181,33 @@ async def test_a_first_stream_that_opens_announces_nothing(upstream: Upstream) -
     async with upstream.running():
         await upstream.opened({"toolsListChanged": True})
     assert upstream.events.empty()
+
+
+async def test_a_caller_with_too_many_resources_loses_its_own_and_nobody_elses(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    for number in range(2 * MAX_URIS):
+        upstream.subscriptions.watch(f"memo://!{number}", "mallory")
+    for uri in ("memo://a", "memo://b"):
+        upstream.subscriptions.watch(uri, "alice")
+    async with upstream.running():
+        async with asyncio.timeout(5):
+            while not upstream.filters:
+                upstream.moved.clear()
+                await upstream.moved.wait()
+        wanted = upstream.filters[-1]["resourceSubscriptions"]
+        assert {"memo://a", "memo://b"} < set(wanted)
+        assert len(wanted) == MAX_URIS
+
+
+async def test_one_resource_of_two_callers_is_followed_until_both_have_gone(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    watching = {"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]}
+    for caller in ("mallory", "alice"):
+        upstream.subscriptions.watch("memo://a", caller)
+    async with upstream.running():
+        await upstream.opened(watching)
+        upstream.subscriptions.unwatch("memo://a", "mallory")
+        upstream.open[0].put_nowait(("notifications/resources/updated", {"uri": "memo://a"}))
+        assert await upstream.event() == "memo://a"
+        upstream.subscriptions.unwatch("memo://a", "alice")
+        await upstream.opened({"toolsListChanged": True})
