@@ -207,7 +207,10 @@ def taking(**properties: Any) -> dict[str, Any]:
 
 
 OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    (taking(x={"type": "integer", "minimum": 0, "exclusiveMinimum": True}), {"x": {"type": "integer", "exclusiveMinimum": 0}}),
+    (
+        taking(x={"type": "integer", "minimum": 0, "exclusiveMinimum": True}),
+        {"x": {"type": "integer", "exclusiveMinimum": 0}},
+    ),
     (taking(x={"maximum": 9, "exclusiveMaximum": False}), {"x": {"maximum": 9}}),
     (taking(x={"items": [{"type": "string"}], "additionalItems": False}), {
         "x": {"prefixItems": [{"type": "string"}], "items": False}}),
