@@ -34,7 +34,6 @@ NO_PROMISES = {
     # the past
     "everything; 0.1 was a preview that was never published",
     # the opposite of a promise
-    "A replica subscribes to at most 1,000 URIs of an upstream.",
     "A leg that is sent twice may run twice.",
     "Shares never interrupt work that has started.",
     # "as soon as"

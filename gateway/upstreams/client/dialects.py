@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.earlier_requests import earlier_request_headers, encode_earlier_request
 from gateway.protocol.upstream.requests import Envelope, RawHeaders, encode_request, request_headers
 from gateway.protocol.versions import INITIALIZE
@@ -45,6 +46,10 @@ class Dialect(Protocol):
         """Return the headers and the body of a request."""
         ...
 
+    def cancelling(self, request_id: int) -> tuple[RawHeaders, bytes] | None:
+        """Return the notification that cancels a request; None if closing its connection does."""
+        ...
+
 
 class Stateless:
     """The requests of 2026-07-28."""
@@ -64,6 +69,9 @@ class Stateless:
         """Return the headers and the body of a request."""
         headers = request_headers(method, params, param_headers, envelope.traceparent)
         return headers, encode_request(request_id, method, params, envelope)
+
+    def cancelling(self, _request_id: int) -> None:
+        """Return None: closing the connection cancels a request."""
 
 
 class Sessionless:
@@ -94,3 +102,8 @@ class Sessionless:
         version = None if method == INITIALIZE else self.version
         headers = earlier_request_headers(version, envelope.traceparent)
         return headers, encode_earlier_request(request_id, method, params, envelope)
+
+    def cancelling(self, request_id: int) -> tuple[RawHeaders, bytes]:
+        """Return the notification: closing a connection does not cancel its request."""
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+        return earlier_request_headers(self.version), encode(message)

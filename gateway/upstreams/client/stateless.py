@@ -35,7 +35,7 @@ from gateway.protocol.upstream.responses import (
     WrongId,
     read_message,
 )
-from gateway.protocol.versions import META_SUBSCRIPTION_ID
+from gateway.protocol.versions import INITIALIZE, META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.upstreams.client.dialects import Dialect, Stateless
@@ -74,7 +74,7 @@ PORTION_EVENTS: Final = 64
 """How much of an event stream is read before other work gets its turn: bytes, and events however short."""
 
 END_SECONDS: Final = 2.0
-"""How long ending a session may take."""
+"""How long ending a session, or cancelling a request, may take."""
 LISTEN_SECONDS: Final = 3600.0
 """How long a stream of changes lasts before it must be opened again."""
 LISTEN_IDLE_SECONDS: Final = 300.0
@@ -181,6 +181,7 @@ class StatelessClient:
         self._clock = clock
         self._dialect = Stateless() if dialect is None else dialect
         self._ids = itertools.count(self._dialect.first_id)
+        self._cancelling: set[asyncio.Task[None]] = set()
 
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
@@ -198,7 +199,8 @@ class StatelessClient:
         outcome = _CANCELLED
         trace = None if self._tracing is None else self._tracing.upstream_request(self._upstream, method)
         try:
-            result = await self._send(self._job(method, params, options, None if trace is None else trace.traceparent))
+            job = self._job(method, params, options, None if trace is None else trace.traceparent)
+            result = await self._cancellable(job)
         except UpstreamError:
             outcome = "error"
             raise
@@ -286,6 +288,25 @@ class StatelessClient:
             options.get("repeatable", False) or method != _ACTING,
             _Hearing(options.get("on_notice"), wants_progress, log_level, options.get("on_headers")),
         )
+
+    async def _cancellable(self, job: _Job) -> Result:
+        """Send a request and return its result. If this is cancelled, so is the request at the upstream."""
+        try:
+            return await self._send(job)
+        except asyncio.CancelledError:
+            notification = None if job.method == INITIALIZE else self._dialect.cancelling(job.request_id)
+            if notification is not None:
+                task = asyncio.create_task(self._cancel(job, *notification))
+                self._cancelling.add(task)
+                task.add_done_callback(self._cancelling.discard)
+            raise
+
+    async def _cancel(self, job: _Job, headers: RawHeaders, body: bytes) -> None:
+        deadline = asyncio.get_running_loop().time() + END_SECONDS
+        with contextlib.suppress(HttpFailure, UpstreamFailure):
+            credentials = await self._credentials.headers(job.caller)
+            async with self._http.post([*headers, *credentials], body, deadline=deadline):
+                pass
 
     async def _send(self, job: _Job) -> Result:
         """Send a request, and return its result."""

@@ -16,11 +16,12 @@ from gateway.protocol.upstream.responses import read_message
 from gateway.runtime.turns import PAUSES, Turns
 from gateway.upstreams import readings
 from gateway.upstreams.client import stateless
+from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.stateless import QUICK_COMMAS, readings_of_answers
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.texts import sentence_of
-from tests.upstreams.client.serving import CLIENT_INFO, Asking, Shop, asking, fine, notice, result
+from tests.upstreams.client.serving import CLIENT_INFO, SECONDS, Asking, Shop, asking, fine, notice, result
 from tests.upstreams.lists.fakes import until
 from tests.upstreams.servers.hostile import CALLS, FAILURES, SECRET, SILENT, UNSENT, Hostile, bytes_of
 from tests.upstreams.servers.plain_http import Exchange
@@ -323,6 +324,30 @@ async def test_cancelling_a_request_closes_its_connection(shop: Shop, client: As
     assert shop.exchanges[0].gone
     assert client.counted.ended == [("tools/call", "cancelled")]
     assert client.counted.reasons == []
+
+
+async def test_cancelling_a_request_tells_a_sessionless_server_whose_connection_does_not_say_it(shop: Shop) -> None:
+    began, told = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def silent(_exchange: Exchange, _message: Any) -> None:
+        loop.call_soon_threadsafe(began.set)
+        await asyncio.Event().wait()
+
+    async def accepted(exchange: Exchange, _message: Any) -> None:
+        exchange.head(202, [("content-length", "0")])
+        loop.call_soon_threadsafe(told.set)
+
+    shop.answers = [silent, accepted]
+    dialect = Sessionless()
+    dialect.version = "2025-11-25"
+    async with asking(shop.url, dialect=dialect) as client, asyncio.timeout(SECONDS):
+        calling = asyncio.create_task(client.call())
+        await began.wait()
+        calling.cancel()
+        await told.wait()
+    assert shop.messages[1]["method"] == "notifications/cancelled"
+    assert shop.messages[1]["params"] == {"requestId": shop.messages[0]["id"]}
 
 
 async def unavailable(exchange: Exchange, _message: Any) -> None:
