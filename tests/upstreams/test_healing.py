@@ -353,6 +353,5 @@ async def test_the_official_client_reads_every_answer_of_a_careless_upstream(tmp
 
 def test_the_command_names_what_was_healed() -> None:
     definition = Definition(name="up", prefix="up", transport="http", url="http://a.example/mcp")
-    assert summary(Surveyed(definition, era="stateless", healed=["cursor", "schema"])).endswith(
-        "; healed: cursor, schema"
-    )
+    surveyed = Surveyed(definition, era="stateless", healed=["cursor", "schema"])
+    assert summary(surveyed).endswith("; healed: cursor, schema")
