@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from gateway.auth.tokens import mint
+from gateway.cli.upstreams import Surveyed, summary
 from gateway.observability.upstream_metrics import WARNING_SECONDS, UpstreamMetrics
 from gateway.protocol.upstream.deviations import Deviation, uncounted
 from gateway.protocol.upstream.entries import Entry, clean_entry
 from gateway.protocol.upstream.responses import ErrorAnswer, Malformed, Result, read_message
 from gateway.protocol.upstream.results import Misshapen, Rewriting
+from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.healing import HEALED, REFUSED, Healing
 from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, with_valid_schemas
 from tests.docs.markdown import rows_of, text_of
@@ -347,3 +349,9 @@ async def test_the_official_client_reads_every_answer_of_a_careless_upstream(tmp
         kinds = {labels["kind"] for labels, _ in replica.samples("gateway_upstream_healed_total")}
         assert {"media_type", "id_type", "null_member", "cursor", "member_type", "block", "flag"} <= kinds
         assert "'invalid' has an inputSchema that is not valid JSON Schema" in replica.log_text()
+
+
+def test_the_command_names_what_was_healed() -> None:
+    definition = Definition(name="up", prefix="up", transport="http", url="http://a.example/mcp")
+    surveyed = Surveyed(definition, era="stateless", healed=["cursor", "schema"])
+    assert summary(surveyed).endswith("; healed: cursor, schema")

@@ -38,7 +38,7 @@ async def test_every_kind_of_content_passes_and_uris_name_their_upstream(site: S
     assert embedded["resource"]["uri"] == "rec+note://embedded"
     assert embedded["resource"]["_meta"] == {"example.com/b": 2}
     assert link == {"type": "resource_link", "uri": "rec+note://today", "name": "today"}
-    assert unknown == {"type": "hologram", "unknown": {"kind": "kept"}}
+    assert unknown == {"type": "text", "text": '{"type":"hologram","unknown":{"kind":"kept"}}'}
 
 
 @every_wire
