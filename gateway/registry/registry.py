@@ -20,6 +20,7 @@ from gateway.authoring.uri_templates import UriTemplate
 from gateway.errors import AuthoringError, ConfigurationError
 from gateway.protocol.caller import Requester
 from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, NotCanonical, canonical, canonical_listed
+from gateway.protocol.uris.readings import with_bare_host
 from gateway.protocol.uris.templates import ForeignTemplate
 from gateway.registry.modules import import_tools
 from gateway.registry.parts import (
@@ -82,7 +83,9 @@ class Registry:
         local = Part(LOCAL, "", self.tools, self.prompts, self.resources, self.templates)
         self.shares: tuple[Share, ...] = (Share.of(local, {kind: {} for kind in KINDS}),)
         self._resources_by_form = _by_form(self.resources)
+        self._resources_by_host = _by_host(self._resources_by_form)
         self._templates = [(each, _canonical(each.template)) for each in self.templates.values() if each.template]
+        self._templates_by_host = [(each, _with_bare_host(template)) for each, template in self._templates]
         self._arrange(())
 
     def arranged(self, parts: Iterable[Part]) -> Registry:
@@ -293,14 +296,15 @@ class Registry:
     def _guarded(self, found: Resource, form: str) -> Resource:
         """Return the template found for a URI, requiring the scopes of all that the URI may mean.
 
-        Functions may read a URI without its query or fragment, and other templates may fit it as well.
+        Functions may read a URI without its query or fragment, and its authority as a host. Other templates may fit it
+        as well.
         """
-        base = _END_OF_PATH.split(form, maxsplit=1)[0]
-        exact = self._resources_by_form.get(base)
-        meant = [
-            each for each, template in self._templates if any(template.match(text) is not None for text in {form, base})
-        ]
-        scopes = found.scopes.union(*(each.scopes for each in meant), () if exact is None else exact.scopes)
+        texts = {form, _END_OF_PATH.split(form, maxsplit=1)[0]}
+        by_host = {with_bare_host(text) for text in texts}
+        meant = [resource for text in by_host for resource in self._resources_by_host.get(text, ())]
+        for templates, forms in ((self._templates, texts), (self._templates_by_host, by_host)):
+            meant += [each for each, template in templates if any(template.match(text) is not None for text in forms)]
+        scopes = found.scopes.union(*(each.scopes for each in meant))
         if scopes == found.scopes:
             return found
         guarded = copy.copy(found)
@@ -363,6 +367,19 @@ def _by_form(resources: Mapping[str, Resource]) -> dict[str, Resource]:
         if form is not None and (form not in found or form == uri):
             found[form] = resource
     return found
+
+
+def _by_host(resources: Mapping[str, Resource]) -> dict[str, list[Resource]]:
+    """Return resources by what their canonical URI is to a reader for whom its authority is a host."""
+    found: dict[str, list[Resource]] = {}
+    for form, resource in resources.items():
+        found.setdefault(with_bare_host(form), []).append(resource)
+    return found
+
+
+def _with_bare_host(template: UriTemplate) -> UriTemplate:
+    text = with_bare_host(template.text)
+    return template if text == template.text else UriTemplate(text)
 
 
 def _canonical(template: UriTemplate) -> UriTemplate:

@@ -441,7 +441,8 @@ async def read_segments(
 ) -> list[Any]:
     """Return the blocks that a task emitted after a segment, up to the first one that does not open.
 
-    A task may have thousands, so they are opened in portions, with a `pause` before each that has more than one.
+    A task may have thousands, so they are opened in portions, with a `pause` before each that has more than one. If it
+    expires or is deleted meanwhile, there are none.
     """
     blocks: list[Any] = []
     owner, task_id = split_member(place.member)
@@ -456,7 +457,8 @@ async def read_segments(
             except Unreadable:
                 return blocks
         if len(entries) < SEGMENTS_AT_ONCE:
-            return blocks
+            is_gone = not entries and blocks and not await client.command("EXISTS", place.segments)
+            return [] if is_gone else blocks
 
 
 def _text(task_id: bytes) -> str:

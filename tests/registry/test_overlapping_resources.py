@@ -42,6 +42,42 @@ REGISTRY = Registry(
 )
 
 
+@resource("vault://{host}/{name}")
+def opened(host: str, name: str) -> str:
+    return host + name
+
+
+@resource("vault://Keys/{name}", scopes=["keys"])
+def keys(name: str) -> str:
+    return name
+
+
+HOSTS = Registry([opened, keys, exact("vault://admin/x", "admin"), exact("vault://Capitals/x", "capitals")])
+
+
+@pytest.mark.parametrize(
+    ("uri", "needed"),
+    [
+        ("vault://ADMIN/x", {"admin"}),
+        ("vault://admin:80/x", {"admin"}),
+        ("vault://admin:/x", {"admin"}),
+        ("vault://u@admin/x", {"admin"}),
+        ("vault://u:p@Admin:1/x?q", {"admin"}),
+        ("VAULT://%41DMIN/x", {"admin"}),
+        ("vault://admin./x", {"admin"}),
+        ("vault://capitals/x", {"capitals"}),
+        ("vault://keys/1", {"keys"}),
+        ("vault://me@KEYS:1/1", {"keys"}),
+        ("vault://admin/y", set()),
+        ("vault://admin2/x", set()),
+        ("vault://x@other/x", set()),
+    ],
+)
+def test_another_spelling_of_a_host_requires_the_scopes_of_the_usual_one(uri: str, needed: set[str]) -> None:
+    found = HOSTS.find_resource(uri)
+    assert found is None or set(found[0].scopes) == needed
+
+
 def scopes(uri: str) -> set[str] | None:
     found = REGISTRY.find_resource(uri)
     return None if found is None else set(found[0].scopes)

@@ -193,6 +193,26 @@ async def test_many_segments_are_opened_in_portions_with_a_turn_before_each(here
     assert len(await queue.segments(new.owner, new.task_id)) == count
 
 
+async def test_a_task_that_is_deleted_while_its_segments_are_read_has_none(here: Deployment) -> None:
+    store, queue, new = await here.created()
+    claim = await here.claim_one(queue)
+    for number in range(1, 2 * SEGMENTS_AT_ONCE + 1):
+        await queue.emit(claim, number, {"type": "text", "text": "a"})
+    place = here.keys.place(new.owner, new.task_id)
+    for portions in (1, 2):
+        copied = await store._client.command("DUMP", place.segments)
+        turns: list[int] = []
+
+        async def pause(turns: list[int] = turns, portions: int = portions) -> None:
+            turns.append(1)
+            if len(turns) == portions:
+                await store._client.command("DEL", place.segments)
+
+        assert await read_segments(store._client, store._reader, place, 0, pause) == []
+        await store._client.command("RESTORE", place.segments, 60_000, copied)
+    assert len(await store.segments(new.owner, new.task_id)) == 2 * SEGMENTS_AT_ONCE
+
+
 async def test_empty_segments_count_too(here: Deployment) -> None:
     _, queue, _ = await here.created()
     limited = here.queue(max_value_bytes=10 * SEGMENT_BYTES)

@@ -16,7 +16,7 @@ from gateway.errors import GatewayError, ParseError, TooManyValues
 from gateway.protocol.error_codes import foreign_error
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
 from gateway.protocol.strict_json import MAX_DEPTH, decode, encode
-from gateway.protocol.upstream.cleaning import drop_reserved, oversteps, short_text
+from gateway.protocol.upstream.cleaning import UncleanName, clean_inside, drop_reserved, oversteps, short_text
 from gateway.protocol.upstream.deviations import Deviation, Heal, uncounted
 
 MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
@@ -62,11 +62,11 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
-    """A JSON-RPC error: bounded, and without control characters in its message.
+    """A JSON-RPC error: bounded, and without characters that nobody sees in its texts.
 
     Attributes:
         code: any integer that a float holds exactly, but none of this gateway's own.
-        data: None if there is none or it is too large.
+        data: None if there is none, it is too large, or the name of a member has characters that nobody sees.
         has_id: whether it names our request. Servers that could not read a request answer without its id.
     """
 
@@ -210,8 +210,16 @@ def _read_error(message: dict[str, Any], request_id: RequestId, size: int, any_i
         code, text = _error_code(code), text if type(text) is str else ""
     if size > MAX_ERROR_DATA_BYTES and len(encode(data)) > MAX_ERROR_DATA_BYTES:
         data = None
-    code, data = foreign_error(code, data)
+    code, data = foreign_error(code, _clean_data(data))
     return ErrorAnswer(code, short_text(text, MAX_ERROR_MESSAGE_BYTES), data, has_id)
+
+
+def _clean_data(data: Any) -> Any:
+    """Return `data` of an error with clean texts, or None if the name of a member is not clean."""
+    try:
+        return clean_inside(data)
+    except UncleanName:
+        return None
 
 
 def _error_code(code: Any) -> int:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from gateway.protocol.uris.authority import DEFAULT_PORTS
 
-__all__ = ["WILDCARDS", "inner_readings", "is_ambiguous", "outgrows", "readings", "reduced_glob"]
+__all__ = ["WILDCARDS", "inner_readings", "is_ambiguous", "outgrows", "readings", "reduced_glob", "with_bare_host"]
 
 _MAX_ENCODINGS: Final = 3
 """How often a text may be percent-encoded. Some servers decode more than once."""
@@ -29,6 +29,7 @@ _DROPPED: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SLASHES: Final = re.compile(r"/+")
 _PARAMETERS: Final = re.compile(r";[^/?#]*")
 _BEHIND_PATH: Final = re.compile(r"[?#]")
+_AUTHORITY: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#{}]*)(?![^/?#])", re.ASCII)
 _PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
 _AMBIGUOUS: Final = re.compile(r"[/\\%;]")
 _DOTS: Final = frozenset({".", ".."})
@@ -95,6 +96,15 @@ def is_ambiguous(uri: str) -> bool:
         return True
     segments = [unicodedata.normalize("NFKC", unquote(segment)) for segment in path.split("/")]
     return any(_AMBIGUOUS.search(segment) or segment.strip() in _DOTS for segment in segments)
+
+
+def with_bare_host(uri: str) -> str:
+    """Return a canonical URI as readers take it for whom an authority is a host: without case, user and port.
+
+    It may also be a template. An authority with an expression stays as it is.
+    """
+    authority = _AUTHORITY.match(uri)
+    return uri if authority is None else f"{authority[1]}{_host_of(authority[2]).casefold()}{uri[authority.end() :]}"
 
 
 def outgrows(uri: str, characters: int) -> bool:

@@ -148,6 +148,11 @@ def test_the_data_of_an_error_is_kept_unless_it_is_too_large() -> None:
     assert error(data="x" * MAX_ERROR_DATA_BYTES).data is None
 
 
+def test_the_data_of_an_error_has_no_unseen_characters() -> None:
+    assert error(data=["a\x1b[31mb", {"c": "d\u200be\u202ef\U000e0041"}, 1]).data == ["a[31mb", {"c": "def"}, 1]
+    assert error(data={"a\u200b": 1}).data is None
+
+
 @pytest.mark.parametrize(
     "members",
     [
