@@ -18,6 +18,7 @@ from gateway.authoring.types.json_texts import UnreadableText, opened
 from gateway.authoring.types.model_schemas import model_schema, type_schema
 from gateway.authoring.types.model_validators import SMALL, NestingLimit, bounded_validator, has_null, is_small
 from gateway.authoring.types.reading_costs import ReadingLimit
+from gateway.authoring.types.reading_memory import ReadingMemory
 from gateway.authoring.types.typed_dicts import readable
 from gateway.errors import AuthoringError, GatewayError
 from gateway.json_schema.inlining import inlined
@@ -93,6 +94,7 @@ class Arguments:
         self.schema = inlined(schema)
         self._nesting = NestingLimit(schema)
         self._limit = ReadingLimit(model.__pydantic_core_schema__, self._names)
+        self._memory = ReadingMemory(model.__pydantic_core_schema__, self._names, self._limit.texts)
         self._small = max(MAX_PARTS_WITH_NULL, int(SMALL / self._limit.dearest))
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +117,10 @@ class Arguments:
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
+
+    def memory_of(self, arguments: Mapping[str, Any]) -> int:
+        """Return how many bytes of memory the objects take that are made of these arguments, 0 if they are few."""
+        return self._memory.of(arguments)
 
     def _seen(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return arguments with all values that pydantic will read, also those that it reads from texts."""
@@ -199,6 +205,10 @@ class SchemaArguments(Arguments):
         self.schema = dict(schema)
         self._validator = SchemaValidator(schema)
         self._taken = None if takes_all else named
+
+    def memory_of(self, _arguments: Mapping[str, Any]) -> int:
+        """Return 0: no objects are made."""
+        return 0
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments for the function.

@@ -200,6 +200,10 @@ class Served(Generic[P, R_co]):
         """
         return self.bind(arguments, caller.principal, journal, caller.exchange)
 
+    def memory_of(self, arguments: Mapping[str, Any]) -> int:
+        """Return how many bytes of memory the objects take that the function receives, 0 if they are few."""
+        return self._arguments.memory_of(arguments)
+
     async def prepare_task(self, _requester: RequesterOf, _journal: Journal, /) -> None:
         """Keep in the journal what the legs of a task need, because no request carries them.
 

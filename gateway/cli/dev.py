@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -149,32 +149,49 @@ def _check_tools(environ: Mapping[str, str], console: Console) -> None:
             preexec_fn=bind_to_parent(),  # noqa: PLW1509 - it only makes system calls
         )
         try:
-            exit_code = _wait_imported(checking, console)
-        except subprocess.TimeoutExpired:
-            console.say(f"the tools are not imported after {_CHECK_SECONDS:g} seconds; starting anyway")
-            return
-        except KeyboardInterrupt:
-            console.say("stopped while importing the tools")
-            raise
+            with _ended_by_interrupts(checking) as interrupts:
+                exit_code = _wait_imported(checking, console)
         finally:
             signal_group(checking.pid, signal.SIGKILL)
             checking.wait()
+        if interrupts:
+            console.say("stopped while importing the tools")
+            raise KeyboardInterrupt
+        if exit_code is None:
+            console.say(f"the tools are not imported after {_CHECK_SECONDS:g} seconds; starting anyway")
         errors.seek(0)
         text = "\n" + errors.read().decode(errors="replace").rstrip()
     if exit_code == EXIT_CONFIGURATION:
         raise ConfigurationError(*text.split("\ngateway: ")[1:])  # without what tools wrote before
 
 
-def _wait_imported(checking: subprocess.Popen[bytes], console: Console) -> int:
-    """Return the exit code of the process that imports the tools.
+@contextlib.contextmanager
+def _ended_by_interrupts(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """End a process and its group at Ctrl-C. The list is empty until then.
 
-    Raises:
-        subprocess.TimeoutExpired: it takes too long.
+    `KeyboardInterrupt` could come while the console holds its lock, which would then never be free again.
     """
+    interrupts: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        interrupts.append(number)
+        signal_group(process.pid, signal.SIGKILL)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _wait_imported(checking: subprocess.Popen[bytes], console: Console) -> int | None:
+    """Return the exit code of the process that imports the tools, None if it takes too long."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         return checking.wait(_SLOW_SECONDS)
     console.say("importing the tools takes long; press Ctrl-C to stop")
-    return checking.wait(_CHECK_SECONDS - _SLOW_SECONDS)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return checking.wait(_CHECK_SECONDS - _SLOW_SECONDS)
+    return None
 
 
 def _load_settings(environ: Mapping[str, str], console: Console) -> Settings:

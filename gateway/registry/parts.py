@@ -120,7 +120,7 @@ class Watcher(Protocol):
         ...
 
 
-class _Patience:
+class _FirstWait:
     """Until when lists wait for an upstream, on the clock of the event loop. It is set by the first of them."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Part:
     instructions: str = ""
     may_have: frozenset[Offer] = OFFERS
     revisions: Mapping[str, int] = field(default_factory=dict)
-    _patience: _Patience = field(default_factory=_Patience, init=False)
+    _patience: _FirstWait = field(default_factory=_FirstWait, init=False)
 
     def entries(self, kind: Kind) -> Mapping[str, Served]:
         """Return what the part lists of one kind."""

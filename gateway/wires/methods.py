@@ -39,6 +39,7 @@ from gateway.protocol.requests import (
     read_resource_read,
 )
 from gateway.protocol.result_format import Words
+from gateway.protocol.strict_json import DECODED_TIMES
 from gateway.protocol.uris.canonical import MAX_URI_CHARACTERS, problem_of
 from gateway.registry.registry import Registry
 from gateway.wires.catalogue import Catalogue
@@ -221,7 +222,18 @@ class Methods:
             forwarded_id=incoming.client.forwarded_id,
             requester=incoming.requester,
         )
-        return self._calls.run(call)
+        memory = served.memory_of(arguments)
+        return self._run_large(call, incoming.client, memory) if memory else self._calls.run(call)
+
+    async def _run_large(self, call: LegRequest, client: Client, memory: int) -> Ran:
+        """Run a leg whose arguments become large objects, which count like the bytes of a body until it has ended.
+
+        Raises:
+            TooManyBodyBytes: the caller has its share. The function has not run.
+        """
+        with client.holding() as held:
+            held.grow_to(memory // DECODED_TIMES)
+            return await self._calls.run(call)
 
     async def complete(self, incoming: Incoming) -> Reply:
         """Answer `completion/complete`.

@@ -36,6 +36,14 @@ class Held(Protocol):
         """
         ...
 
+    def grow_to(self, size: int) -> None:
+        """Count so many bytes.
+
+        Raises:
+            TooManyBodyBytes: the caller has its share. None of them counts.
+        """
+        ...
+
     def clear(self) -> None:
         """Count none of the bytes any more."""
         ...

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel, Json
+
 from gateway import tool
 from gateway.auth.tokens import mint
 from loadtest.cluster import Replica
@@ -36,6 +38,43 @@ _OPENINGS: Final = 64
 @tool
 async def hold(value: Any) -> str:
     """Keep a value for a while, and do nothing."""
+    await asyncio.sleep(HELD_SECONDS)
+    return "held"
+
+
+class Row(BaseModel):
+    """An object that takes much more memory than the JSON that it may be made of."""
+
+    name: str = ""
+    count: int = 0
+
+
+class Wide(BaseModel):
+    """An object with defaults that are copied for each one."""
+
+    first: list[int] = []
+    second: list[int] = []
+    third: dict[str, int] = {"a": 1}
+    fourth: Row = Row()
+
+
+@tool
+async def hold_rows(value: list[Row]) -> str:
+    """Keep rows for a while."""
+    await asyncio.sleep(HELD_SECONDS)
+    return "held"
+
+
+@tool
+async def hold_wide(value: list[Wide]) -> str:
+    """Keep wide objects for a while."""
+    await asyncio.sleep(HELD_SECONDS)
+    return "held"
+
+
+@tool
+async def hold_texts(value: Json[list[Row]]) -> str:
+    """Keep rows that came in a text for a while."""
     await asyncio.sleep(HELD_SECONDS)
     return "held"
 

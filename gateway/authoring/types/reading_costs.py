@@ -7,7 +7,7 @@ estimated from pydantic's core schema. A value with more parts than its type all
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -43,9 +43,9 @@ _BELOW: Final = frozenset(
     {"list", "set", "frozenset", "tuple", "dict", "deque", "frozendict", "ordered-dict", "counter", "generator"}
     | {"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"}
 )
-_OBJECTS: Final = frozenset(
-    {"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"}
-)
+OBJECTS: Final = frozenset({"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"})
+"""The types of core schemas of objects with fields."""
+
 _CONTAINERS: Final = (dict, list)
 _SIZED: Final = (dict, list, tuple, set, frozenset)
 _EITHER: Final = frozenset({"tagged-union", "json-or-python"})
@@ -126,7 +126,7 @@ class ReadingLimit:
         self._has_text |= kind == "json"
         below = self._below(schema, in_choice=in_choice or kind == "union", of_container=of_container)
         own = _own(schema, in_choice=in_choice, of_container=of_container)
-        if kind in _OBJECTS and of_container:
+        if kind in OBJECTS and of_container:
             own += _of_defaults(schema, max(below, default=0) if self._validates_defaults else 0)
         if kind in _BELOW:
             return max(own, sum(below) if "keys_schema" in schema else max(below, default=0))
@@ -139,7 +139,7 @@ class ReadingLimit:
         keys = keys_to_guard(schema)  # they are read twice
         return [
             self._cost(inner, in_choice=in_choice, of_container=of_container) * (2 if inner is keys else 1)
-            for inner in ([schema["lax_schema"]] if lax else _schemas_in(schema))
+            for inner in ([schema["lax_schema"]] if lax else schemas_in(schema))
         ]
 
     def _referred(self, reference: str, *, in_choice: bool, of_container: bool) -> float:
@@ -157,22 +157,37 @@ def _of_defaults(schema: Mapping[str, Any], validating: float) -> float:
         schema: that of an object's fields.
         validating: the cost of each part of a default, if defaults are validated.
     """
-    fields = schema.get("fields", schema.get("arguments_schema", ()))
-    wrapped = (field["schema"] for field in (fields.values() if isinstance(fields, Mapping) else fields))
-    defaults = [each["default"] for each in wrapped if "default" in each]
-    return sum(_of_copy(default) + validating * _size(default) for default in defaults)
+    return sum(_of_copy(default) + validating * _size(default) for default in defaults_of(schema))
 
 
 def _of_copy(default: Any) -> float:
     """Return the cost of copying a default, as pydantic does if it has no hash."""
+    return sum(
+        _OF_COPY.get(type(each), _OF_COPIED_OBJECT) + _OF_COPIED_PART * _length(each) for each in copied_parts(default)
+    )
+
+
+def fields_of(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the core schemas of the fields of an object, with those of their defaults around them."""
+    fields = schema.get("fields", schema.get("arguments_schema", ()))
+    return [field["schema"] for field in (fields.values() if isinstance(fields, Mapping) else fields)]
+
+
+def defaults_of(schema: Mapping[str, Any]) -> list[Any]:
+    """Return the defaults of an object's fields, but for those that a function makes."""
+    return [field["default"] for field in fields_of(schema) if "default" in field]
+
+
+def copied_parts(default: Any) -> Iterable[Any]:
+    """Return the parts of a default that pydantic copies each time: those without a hash, and all that they have."""
     copied: dict[int, Any] = {}
     try:
         hash(default)
     except TypeError:
         with suppress(Exception):  # the author's code may raise anything
             copy.deepcopy(default, copied)
-    originals = copied.get(id(copied), ())
-    return sum(_OF_COPY.get(type(each), _OF_COPIED_OBJECT) + _OF_COPIED_PART * _length(each) for each in originals)
+    originals: Iterable[Any] = copied.get(id(copied), ())
+    return originals
 
 
 def _length(value: Any) -> int:
@@ -200,8 +215,8 @@ def _own(schema: Mapping[str, Any], *, in_choice: bool, of_container: bool) -> f
         return _of_function(schema["function"]["function"], _OF_FUNCTION[kind])
     if kind == "enum":
         return _OF_ENUM_CHOICE if in_choice else _OTHERS
-    if kind in _OBJECTS and of_container:
-        return _OF_OBJECT + _OF_FIELD * len(schema.get("fields", schema.get("arguments_schema", ())))
+    if kind in OBJECTS and of_container:
+        return _OF_OBJECT + _OF_FIELD * len(fields_of(schema))
     if kind == "union":
         return _OF_CHOICE * len(schema["choices"])
     return _OF_TYPE.get(kind, _OTHERS)
@@ -223,11 +238,11 @@ def reads_json_texts(schema: Mapping[str, Any]) -> bool:
 def _found(schema: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
     if schema["type"] == kind:
         yield schema
-    for inner in _schemas_in(schema):
+    for inner in schemas_in(schema):
         yield from _found(inner, kind)
 
 
-def _schemas_in(schema: Mapping[str, Any]) -> Iterator[Any]:
+def schemas_in(schema: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the core schemas directly inside of one."""
     waiting = [part for name, part in schema.items() if name not in _NOT_SCHEMAS]
     while waiting:

@@ -78,7 +78,7 @@ def repaired_block(block: Any, heal: Heal) -> dict[str, Any]:
 
 def _without_type(block: Any) -> dict[str, Any]:
     """Return the text of a block that has no type, or one that nobody can read, else all of it as a text."""
-    is_text = type(block) is dict and block.get("type", "text") in {None, "text"} and type(block.get("text")) is str
+    is_text = type(block) is dict and block.get("type", "text") in (None, "text") and type(block.get("text")) is str
     return text_block(block["text"] if is_text else block)
 
 
