@@ -51,8 +51,7 @@ class Connector:
         except AddressRefused as error:
             raise HttpFailure(HttpReason.REFUSED_ADDRESS, sent=False, detail=str(error)) from None
         except TimeoutError:
-            reason = HttpReason.TIMED_OUT if loop.time() >= deadline else HttpReason.UNREACHABLE
-            raise HttpFailure(reason, sent=False, detail="no connection in time") from None
+            raise HttpFailure(HttpReason.UNREACHABLE, sent=False, detail="no connection in time") from None
         except OSError as error:  # TLS and name resolution too
             raise HttpFailure(HttpReason.UNREACHABLE, sent=False, detail=_described(error)) from None
 

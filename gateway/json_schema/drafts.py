@@ -6,10 +6,14 @@ translated; `why_invalid` finds what has none.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import Any, Final
 
 import jsonschema_rs
 
+from gateway.errors import AuthoringError
+from gateway.json_schema.references import References
 from gateway.json_schema.validation import refuse_to_fetch
 
 _OF_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
@@ -20,22 +24,39 @@ _SCHEMAS: Final = frozenset(
         *("unevaluatedItems", "unevaluatedProperties"),
     }
 )
+_INNER: Final = _LISTS | _SCHEMAS
 _MAY_BE_NULL: Final = frozenset({"default", "const", "example"})
 _LIMITS: Final = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+MAX_PATTERNS: Final = 100
+MAX_PATTERN_CHARACTERS: Final = 256
+"""How many patterns of a schema are checked, and how long each may be."""
+
+_DEAR: Final = re.compile(r"\\[pP]\{[^}]*\}|\\[pP].|\\k<[^>]*>|\\.|\{[0-9]+(?:,[0-9]*)?\}", re.DOTALL)
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_IGNORING_SIBLINGS: Final = re.compile(r"draft-0[3-7]/")
+"""Dialects in which a schema with `$ref` is nothing but that reference."""
+_BESIDE_REFERENCES: Final = frozenset(
+    {"$ref", "$schema", "$id", "id", "$defs", "definitions", "title", "description", "default", "examples"}
+)
 _NEWEST: Final = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#")
 
 
 def as_2020_12(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema as 2020-12 writes it, the same one if it is written so.
 
-    `$schema` is removed from one that changes or that names no known draft.
+    `$schema` is removed from one that changes or that names no known draft. One without an exact translation stays as
+    it is.
     """
-    translated: dict[str, Any] = _translated(schema)
-    dialect = translated.get("$schema", _NEWEST[0])
-    if translated == schema and _is_known(dialect):
+    dialect = schema.get("$schema")
+    is_known = dialect is None or _is_known(dialect)
+    ignores_siblings = is_known and _IGNORING_SIBLINGS.search(str(dialect)) is not None
+    translated: dict[str, Any] = _translated(schema, ignores_siblings=ignores_siblings)
+    if is_known and translated == schema:
         return schema
-    if dialect not in _NEWEST:
-        del translated["$schema"]
+    if translated.get("$schema") not in _NEWEST:
+        translated.pop("$schema", None)
+    if is_known and dialect not in _NEWEST and why_invalid(translated) and not why_invalid(schema):
+        return schema  # such as a reference to a place that has another name now
     return translated
 
 
@@ -49,13 +70,18 @@ def _is_known(dialect: Any) -> bool:
     return True
 
 
-def _translated(schema: Any) -> Any:
+def _translated(schema: Any, *, ignores_siblings: bool) -> Any:
     if type(schema) is not dict:
         return schema
-    made = {name: _part(name, value) for name, value in schema.items() if value is not None or name in _MAY_BE_NULL}
+    refers = ignores_siblings and type(schema.get("$ref")) is str
+    made = {
+        name: _part(name, value, ignores_siblings=ignores_siblings)
+        for name, value in schema.items()
+        if (value is not None or name in _MAY_BE_NULL) and (not refers or name in _BESIDE_REFERENCES)
+    }
     items = made.get("items")
     if type(items) is list:
-        made["prefixItems"] = [_translated(each) for each in items]
+        made["prefixItems"] = [_translated(each, ignores_siblings=ignores_siblings) for each in items]
         del made["items"]
         if "additionalItems" in made:
             made["items"] = made.pop("additionalItems")
@@ -66,12 +92,12 @@ def _translated(schema: Any) -> Any:
     return made
 
 
-def _part(name: str, value: Any) -> Any:
+def _part(name: str, value: Any, *, ignores_siblings: bool) -> Any:
     if name in _OF_SCHEMAS and type(value) is dict:
-        return {key: _translated(each) for key, each in value.items()}
+        return {key: _translated(each, ignores_siblings=ignores_siblings) for key, each in value.items()}
     if name in _LISTS and type(value) is list:
-        return [_translated(each) for each in value]
-    return _translated(value) if name in _SCHEMAS else value
+        return [_translated(each, ignores_siblings=ignores_siblings) for each in value]
+    return _translated(value, ignores_siblings=ignores_siblings) if name in _SCHEMAS else value
 
 
 def _require_properties(made: dict[str, Any]) -> None:
@@ -79,19 +105,68 @@ def _require_properties(made: dict[str, Any]) -> None:
     properties, required = made.get("properties"), made.get("required", [])
     if type(properties) is not dict or type(required) is not list:
         return
+    further: dict[str, None] = {}
     for name, each in properties.items():
         if type(each) is dict and type(each.get("required")) is bool:
             properties[name] = {key: value for key, value in each.items() if key != "required"}
-            if each["required"] and name not in required:
-                required = made["required"] = [*required, name]
+            if each["required"]:
+                further[name] = None
+    for name in required:
+        if type(name) is str:
+            further.pop(name, None)
+    if further:
+        made["required"] = [*required, *further]
 
 
-def why_invalid(schema: dict[str, Any]) -> str | None:
-    """Return why a schema is not valid in its dialect, None if it is. Its references must lead into itself."""
+def why_invalid(schema: dict[str, Any], *, checks_patterns: bool = False) -> str | None:
+    """Return why a schema is not valid in its dialect, None if it is. Its references must lead into itself.
+
+    It is not compiled, which may take minutes for some patterns. With `checks_patterns`, their syntax is checked, and
+    many or long ones count as invalid. Its dialect must be one that `as_2020_12` returns.
+    """
     try:
-        jsonschema_rs.validator_for(schema, retriever=refuse_to_fetch, validate_formats=False)
+        jsonschema_rs.meta.validate(schema)
+        patterns = _follow(schema)
+        if checks_patterns:
+            _check_patterns(patterns)
     except jsonschema_rs.ValidationError as error:
         return str(error.message)
-    except ValueError as error:
+    except (AuthoringError, ValueError) as error:
         return str(error)
     return None
+
+
+def _check_patterns(patterns: Collection[str]) -> None:
+    """Check the syntax of patterns, without what takes long: sets of characters with a name, and counts."""
+    if len(patterns) > MAX_PATTERNS or max(map(len, patterns), default=0) > MAX_PATTERN_CHARACTERS:
+        raise ValueError("too many or too long patterns")
+    for pattern in patterns:
+        jsonschema_rs.validator_for({"pattern": _DEAR.sub(_cheap, pattern)})
+
+
+def _cheap(found: re.Match[str]) -> str:
+    return "+" if found[0].startswith("{") else "a"
+
+
+def _follow(schema: dict[str, Any]) -> dict[str, None]:
+    """Resolve all references of a schema, and return its patterns.
+
+    Raises:
+        AuthoringError: a reference leads nowhere, or outside.
+    """
+    references, patterns = References(schema), dict[str, None]()
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is not dict:
+            continue
+        for keyword in _REFERENCES & part.keys():
+            references.targets(part, keyword)
+        patterns |= dict.fromkeys([part["pattern"]] if "pattern" in part else ())
+        patterns |= dict.fromkeys(part.get("patternProperties", ()))
+        for name, value in part.items():
+            if name in _OF_SCHEMAS and type(value) is dict:
+                waiting.extend(value.values())
+            elif name in _INNER:
+                waiting.extend(value if type(value) is list else [value])
+    return patterns

@@ -238,6 +238,8 @@ class ExchangedCredentials(CredentialHeaders):
 
     @override
     async def headers(self, caller: UpstreamCaller) -> RawHeaders:
+        if caller.may_lack_token:
+            return self._plain.of(caller)
         return _bearing(caller.token or await self._exchange(caller, self._wanted), self._plain.of(caller))
 
     @override

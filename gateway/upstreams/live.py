@@ -49,6 +49,8 @@ CONNECTIONS_TO_LISTEN: Final = 3
 PROBE_SECONDS: Final = 5.0
 """How long an upstream may take to answer a probe of its breaker."""
 
+_PROBER: Final = replace(GATEWAY, may_lack_token=True)
+
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
 
@@ -225,7 +227,7 @@ class Live:
     async def _can_be_reached(self) -> bool:
         client, limit = self._connection.client, self.definition.max_result_bytes
         try:
-            await client.request(client.probe_method, {}, requester=GATEWAY, seconds=PROBE_SECONDS, max_bytes=limit)
+            await client.request(client.probe_method, {}, requester=_PROBER, seconds=PROBE_SECONDS, max_bytes=limit)
         except UpstreamFailure as failure:
             return not failure.concerns_all
         except UpstreamError:

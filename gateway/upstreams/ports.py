@@ -18,6 +18,7 @@ class UpstreamCaller:
         principal: the caller, or None if it is anonymous or the gateway asks for itself.
         headers: the headers of the caller's request, by lower-case name; only those of `forward_headers` are sent.
         token: a token for the upstream that a task has kept, or None.
+        may_lack_token: whether a request without the token of a caller is sent as well: its refusal is an answer.
     """
 
     principal: Principal | None = None
@@ -25,6 +26,7 @@ class UpstreamCaller:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     token: str | None = field(default=None, repr=False)
+    may_lack_token: bool = False
 
 
 NOBODY = UpstreamCaller()

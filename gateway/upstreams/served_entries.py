@@ -432,10 +432,11 @@ class PartMaker:
     ) -> None:
         """Clean an entry of a list, and serve it if nothing is against that."""
         definition = self._definition
-        size = served_bytes(kind, (raw,), encode_listed(raw))
+        encoded = encode_listed(raw)
+        size = served_bytes(kind, (raw,), encoded)
         found.memory += size
         pinned = definition.pinned_part(kind, raw)
-        entry = clean_entry(kind, definition.prefix, with_newest_schemas(kind, pinned, self._relay.heal))
+        entry = clean_entry(kind, definition.prefix, with_newest_schemas(kind, pinned, len(encoded), self._relay.heal))
         earlier = None
         if isinstance(entry, Entry):
             earlier = before.unchanged(kind, entry.exposed, raw)

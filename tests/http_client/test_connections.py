@@ -78,7 +78,7 @@ async def test_a_deadline_ends_a_slow_resolution_unsent() -> None:
 
     with pytest.raises(HttpFailure) as caught:
         await ask(HttpClient("http://upstream.example/", resolve=resolve), seconds=0.02)
-    assert (caught.value.reason, caught.value.sent) == (HttpReason.TIMED_OUT, False)
+    assert (caught.value.reason, caught.value.sent) == (HttpReason.UNREACHABLE, False)
 
 
 async def test_a_name_that_is_never_found_takes_one_lookup_at_a_time() -> None:

@@ -49,25 +49,9 @@ class Row(BaseModel):
     count: int = 0
 
 
-class Wide(BaseModel):
-    """An object with defaults that are copied for each one."""
-
-    first: list[int] = []
-    second: list[int] = []
-    third: dict[str, int] = {"a": 1}
-    fourth: Row = Row()
-
-
 @tool
 async def hold_rows(value: list[Row]) -> str:
     """Keep rows for a while."""
-    await asyncio.sleep(HELD_SECONDS)
-    return "held"
-
-
-@tool
-async def hold_wide(value: list[Wide]) -> str:
-    """Keep wide objects for a while."""
     await asyncio.sleep(HELD_SECONDS)
     return "held"
 

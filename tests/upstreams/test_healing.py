@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,7 @@ def test_whatever_an_upstream_answers_the_official_client_can_read_it(method: st
 
 def listed(tool: dict[str, Any], heal: Any = uncounted) -> Any:
     """Return a tool as it is listed, or why it is left out."""
-    entry = clean_entry("tools", "docs", with_newest_schemas("tools", tool, heal))
+    entry = clean_entry("tools", "docs", with_newest_schemas("tools", tool, 0, heal))
     if isinstance(entry, Entry):
         count_repairs(tool, entry, heal)
         entry = with_valid_schemas(entry, heal)
@@ -243,7 +244,7 @@ def test_a_property_that_says_it_is_required_is_required() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    [{"type": "strng"}, {"enum": "a"}, {"minimum": "1"}, {"pattern": "("}, {"$ref": "#/$defs/none"},
+    [{"type": "strng"}, {"enum": "a"}, {"minimum": "1"}, {"$ref": "#/$defs/none"},
      {"$ref": "https://a.example/s"}, {"properties": {"y": 7}}, {"anyOf": []}],
 )  # fmt: skip
 def test_an_invalid_schema_costs_its_tool_its_place_and_that_of_its_output_only_itself(part: dict[str, Any]) -> None:
@@ -252,6 +253,59 @@ def test_an_invalid_schema_costs_its_tool_its_place_and_that_of_its_output_only_
     tool = {**taking(), "outputSchema": {"type": "object", "properties": {"x": part}}}
     assert "outputSchema" not in listed(tool, healed.append)
     assert healed == [Deviation.MEMBER_TYPE]
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{2}{", "[", "(?<a", "a" * 300])
+def test_a_pattern_that_clients_cannot_compile_costs_an_output_its_schema(pattern: str) -> None:
+    part = {"type": "object", "properties": {"x": {"pattern": pattern}}}
+    assert listed({**taking(x=part), "outputSchema": part}) == listed(taking(x=part))
+
+
+@pytest.mark.parametrize("pattern", [r"^\p{L}+\d{2,3}$", r"(\w+)\1", r"[\w-]{1,64}", r"^(?!a).*(?<=b)$", r"\{2\}"])
+def test_ordinary_patterns_stay(pattern: str) -> None:
+    part = {"type": "object", "properties": {"x": {"pattern": pattern}}}
+    assert listed({**taking(), "outputSchema": part})["outputSchema"] == part
+
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"a": {"items": [{"type": "string"}]}, "b": {"$ref": "#/properties/a/items/0"}},
+        {"a": {"$id": "#foo", "items": [{}]}, "b": {"$ref": "#foo"}},
+    ],
+)
+def test_a_schema_that_cannot_be_translated_stays_in_its_own_dialect(properties: dict[str, Any]) -> None:
+    schema = {"$schema": DRAFT_7, "type": "object", "properties": properties}
+    assert listed({"name": "a", "inputSchema": schema})["inputSchema"] == schema
+
+
+def test_what_stood_beside_a_reference_gets_no_meaning() -> None:
+    properties = {"a": {"type": "string"}, "b": {"$ref": "#/properties/a", "minLength": 3, "description": "short"}}
+    schema = {"$schema": DRAFT_7, "type": "object", "properties": properties}
+    assert listed({"name": "a", "inputSchema": schema})["inputSchema"]["properties"]["b"] == {
+        "$ref": "#/properties/a",
+        "description": "short",
+    }
+
+
+HUGE: list[dict[str, Any]] = [
+    {f"a{number}": {"type": "string", "pattern": r"\pL{99}"} for number in range(600)},
+    {"a": {"pattern": r"\w" * 20_000}},
+    {f"a{number}": {"type": "string", "required": True} for number in range(20_000)},
+    {f"a{number}": {"$ref": "#/$defs/x"} for number in range(2_000)},
+]
+
+
+@pytest.mark.parametrize("properties", HUGE)
+def test_no_schema_takes_long_to_judge(properties: dict[str, Any]) -> None:
+    tool = taking(**properties)
+    tool["outputSchema"] = tool["inputSchema"] | {"$defs": {"x": {}}}
+    begin = time.process_time()
+    listed(tool)
+    assert time.process_time() - begin < 1
 
 
 def test_values_in_a_schema_are_never_taken_for_schemas() -> None:

@@ -15,11 +15,13 @@ from gateway.protocol.upstream.entries import Dropped, Entry, Kind
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NEVER_LISTED: Final = frozenset({"execution", "_meta"})
 _MAX_REASON_BYTES: Final = 300
+_MAX_ENTRY_BYTES: Final = 256 * 1024
+"""No tool is served that has so many: its schemas are not read."""
 
 
-def with_newest_schemas(kind: Kind, raw: Mapping[str, Any], heal: Heal) -> Mapping[str, Any]:
-    """Return an entry whose schemas are written as 2020-12 has them, as far as that can be said."""
-    if kind != "tools":
+def with_newest_schemas(kind: Kind, raw: Mapping[str, Any], size: int, heal: Heal) -> Mapping[str, Any]:
+    """Return an entry, of so many bytes, whose schemas are written as 2020-12 has them, as far as that can be said."""
+    if kind != "tools" or size > _MAX_ENTRY_BYTES:
         return raw
     newest = {name: as_2020_12(raw[name]) for name in _SCHEMAS if type(raw.get(name)) is dict}
     if all(newest[name] is raw[name] for name in newest):
@@ -36,7 +38,8 @@ def with_valid_schemas(entry: Entry, heal: Heal) -> Entry | Dropped:
     if problem is not None:
         reason = short_line(problem, _MAX_REASON_BYTES)
         return Dropped("tools", entry.own, f"has an inputSchema that is not valid JSON Schema: {reason}")
-    if why_invalid(entry.entry.get("outputSchema", {})) is None:
+    # Some clients compile it, and lose the whole list over a pattern.
+    if why_invalid(entry.entry.get("outputSchema", {}), checks_patterns=True) is None:
         return entry
     heal(Deviation.MEMBER_TYPE)
     return replace(entry, entry={name: value for name, value in entry.entry.items() if name != "outputSchema"})

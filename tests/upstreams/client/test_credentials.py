@@ -277,6 +277,13 @@ def caller_of(endpoint: TokenEndpoint) -> Callable[[Principal, str], UpstreamCal
     return caller
 
 
+async def test_a_probe_is_sent_without_a_token_to_exchange() -> None:
+    headers = await EXCHANGED.headers(UpstreamCaller(may_lack_token=True))
+    assert headers == []
+    with pytest.raises(UpstreamFailure):
+        await EXCHANGED.headers(NOBODY)
+
+
 EXCHANGED = ExchangedCredentials("shop", TokenWanted("shop-api", "read"), PlainHeaders((), ["x-key", "Authorization"]))
 
 
