@@ -13,6 +13,7 @@ from typing import Final
 PROCESSES: Final = Path("/proc")
 
 _COMMANDS: Final = frozenset({"serve", "worker"})
+_STARTS: Final = ("gateway", "python")
 _CAUGHT: Final = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.MULTILINE)
 
 
@@ -40,9 +41,14 @@ def _gateways() -> Iterator[int]:
 
 
 def _runs_gateway(folder: Path) -> bool:
-    """Return whether a process was started as `gateway serve` or `gateway worker`, or with `python -m`."""
+    """Return whether a process was started as `gateway serve` or `gateway worker`, or with `python -m`.
+
+    Programs that start it, such as `timeout`, have the same words, and may pass the signal on a second time.
+    """
     words = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     names = [word.rpartition("/")[2] for word in words]
+    if not names[0].startswith(_STARTS):
+        return False
     return any(name == "gateway" and following in _COMMANDS for name, following in pairwise(names))
 
 
