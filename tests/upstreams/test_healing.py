@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import time
@@ -13,13 +14,14 @@ import jsonschema
 import mcp_types._v2025_11_25 as of_2025
 import mcp_types._v2026_07_28 as of_2026
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from gateway.auth.tokens import mint
 from gateway.cli.upstreams import Surveyed, summary
 from gateway.observability.upstream_metrics import WARNING_SECONDS, UpstreamMetrics
+from gateway.protocol.upstream.blocks import repaired_data
 from gateway.protocol.upstream.deviations import Deviation, uncounted
 from gateway.protocol.upstream.entries import Entry, clean_entry
 from gateway.protocol.upstream.responses import ErrorAnswer, Malformed, Result, read_message
@@ -91,6 +93,7 @@ def saying(*contents: Any, role: str = "user") -> dict[str, Any]:
 IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
 LINK = {"type": "resource_link", "uri": "docs+file:///a", "name": "a"}
 FILE = {"uri": "docs+file:///a", "text": "a"}
+MAIN = [("tools/call", "content"), ("prompts/get", "messages"), ("resources/read", "contents")]
 RESULTS: list[tuple[Deviation, str, dict[str, Any], dict[str, Any]]] = [
     (Deviation.ITEMS_MISSING, "tools/call", {}, content()),
     (Deviation.ITEMS_MISSING, "tools/call", {"content": None, "isError": True}, {**content(), "isError": True}),
@@ -115,6 +118,16 @@ RESULTS: list[tuple[Deviation, str, dict[str, Any], dict[str, Any]]] = [
     (Deviation.BLOCK, "prompts/get", saying("a"), saying(TEXT)),
     (Deviation.BLOCK, "resources/read", {"contents": [{"uri": "file:///a", "text": [1]}]}, {
         "contents": [{**FILE, "text": "[1]"}]}),
+    (Deviation.BLOCK, "tools/call", content({"type": []}), content({"type": "text", "text": '{"type":[]}'})),
+    (Deviation.BLOCK, "resources/read", {"contents": [{"uri": "file:///a", "blob": None}]}, {
+        "contents": [{**FILE, "text": ""}]}),
+    (Deviation.BLOCK, "resources/read", {"contents": [{"uri": "file:///a", "blob": None, "text": None}]}, {
+        "contents": [{**FILE, "text": ""}]}),
+    (Deviation.BLOCK, "tools/call", content(
+        {"type": "resource", "resource": {"uri": "file:///a", "blob": None, "text": "a"}}), content(
+        {"type": "resource", "resource": FILE})),
+    (Deviation.MEMBER_TYPE, "resources/read", {"contents": [{"uri": "file:///a", "blob": PNG, "text": None}]}, {
+        "contents": [{"uri": "docs+file:///a", "blob": PNG}]}),
     (Deviation.SEVERAL_BLOCKS, "prompts/get", saying([TEXT, IMAGE]), saying(TEXT, IMAGE)),
     (Deviation.ROLE, "prompts/get", saying(TEXT, role="system"), saying(TEXT)),
     (Deviation.MEDIA_DATA, "tools/call", content({**IMAGE, "data": f"data:image/png;base64,{PNG}"}), content(IMAGE)),
@@ -150,6 +163,37 @@ def test_a_result_is_repaired_and_counted_once(
     is_valid(method, expected)
 
 
+@pytest.mark.parametrize(("method", "member"), MAIN)
+@pytest.mark.parametrize("other", [{"taskId": "1"}, {"inputRequests": {}}, {"tools": []}])
+def test_a_result_of_another_kind_is_refused_also_with_null_in_the_main_member(
+    method: str, member: str, other: dict[str, Any]
+) -> None:
+    with pytest.raises(Misshapen, match=member):
+        rewritten(method, {member: None, **other})
+
+
+LETTERS = base64.b64encode(bytes(range(256)) * 46_875).decode()
+
+
+@pytest.mark.parametrize(
+    ("data", "repaired"),
+    [
+        (LETTERS[:-4] + "\r\n", LETTERS[:-4]),
+        (base64.encodebytes(base64.b64decode(LETTERS)).decode(), LETTERS),
+        ("data:image/png;base64," + LETTERS, LETTERS),
+        (" ".join(LETTERS[:8_000_000]), LETTERS[:8_000_000]),
+        ("data:" + LETTERS, None),
+        ("data:" + "a;" * 8_000_000, None),
+        (LETTERS + "\u2028", None),
+    ],
+    ids=["a final break", "lines", "a URI", "blanks", "no comma", "no end of parameters", "not ASCII"],
+)
+def test_megabytes_of_media_are_repaired_in_a_moment(data: str, repaired: str | None) -> None:
+    begin = time.process_time()
+    assert repaired_data(data, uncounted) == repaired
+    assert time.process_time() - begin < 0.3
+
+
 MODELS: Mapping[str, str] = {
     "tools/call": "CallToolResult",
     "prompts/get": "GetPromptResult",
@@ -171,30 +215,46 @@ ANY = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-BLOCK_TYPES = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "hologram"])
-BLOCK_MEMBERS = ["text", "data", "mimeType", "uri", "name", "title", "description", "size", "annotations", "_meta",
-                 "resource", "icons", "blob"]  # fmt: skip
-VALUES = ANY | st.just(PNG) | st.just("file:///a") | st.fixed_dictionaries({"uri": st.just("a:b"), "blob": ANY})
-BLOCKS = ANY | st.builds(
+ODD: st.SearchStrategy[Any] = st.sampled_from([None, False, 0, 1.5, "", "a", [], [[]], {}, {"a": None}]) | ANY
+
+
+def either(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any] = ODD) -> st.SearchStrategy[Any]:
+    """Return a strategy that takes one of two as often as the other. `|` would take the one with more branches."""
+    return st.sampled_from([usual, odd]).flatmap(lambda strategy: strategy)
+
+
+def object_of(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({}, optional={name: either(usual) for name, usual in members.items()})
+
+
+TEXTS = st.sampled_from(["a", PNG, "file:///a", "data:,"])
+SHARED = {"mimeType": TEXTS, "annotations": object_of(priority=st.just(1), audience=st.just(["user"])), "_meta": ANY}
+CONTENTS = object_of(uri=TEXTS, text=TEXTS, blob=TEXTS, **SHARED)
+KINDS = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "hologram"])
+BLOCKS = st.builds(
     lambda kind, members: {"type": kind, **members},
-    BLOCK_TYPES | ANY,
-    st.dictionaries(st.sampled_from(BLOCK_MEMBERS), VALUES, max_size=6),
-)
-ITEMS = ANY | st.lists(
-    BLOCKS | st.fixed_dictionaries({"role": st.just("user") | ANY, "content": BLOCKS | st.lists(BLOCKS, max_size=2)}),
-    max_size=3,
-)
-
-
-@pytest.mark.parametrize("method", MODELS)
-@given(
-    result=st.dictionaries(
-        st.sampled_from(["content", "messages", "contents", "isError", "structuredContent", "description", "_meta",
-                         "ttlMs", "cacheScope"]),
-        ITEMS, max_size=4,
-    )
+    either(KINDS),
+    object_of(text=TEXTS, data=TEXTS, uri=TEXTS, name=TEXTS, title=TEXTS, description=TEXTS, size=st.just(1), icons=ANY,
+              resource=CONTENTS, **SHARED),
 )  # fmt: skip
-def test_whatever_an_upstream_answers_the_official_client_can_read_it(method: str, result: dict[str, Any]) -> None:
+ITEMS: Mapping[str, st.SearchStrategy[Any]] = {
+    "content": BLOCKS,
+    "messages": object_of(role=st.just("user"), content=either(BLOCKS, st.lists(BLOCKS, max_size=2))),
+    "contents": CONTENTS,
+}
+OTHERS = object_of(
+    isError=st.booleans(), structuredContent=ANY, description=TEXTS, ttlMs=st.just(1), cacheScope=st.just("public"),
+    _meta=ANY,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "member"), MAIN)
+@settings(max_examples=200)
+@given(data=st.data(), others=OTHERS)
+def test_whatever_an_upstream_answers_the_official_client_can_read_it(
+    method: str, member: str, data: st.DataObject, others: dict[str, Any]
+) -> None:
+    result = {member: data.draw(either(st.lists(either(ITEMS[member]), min_size=1, max_size=3))), **others}
     try:
         passed = rewritten(method, result)
     except Misshapen:

@@ -12,11 +12,14 @@ from gateway.errors import GatewayError, ParseError, TooManyValues
 from gateway.protocol.strict_json import EXTRA_VALUES, MAX_DEPTH, MAX_VALUES, decode
 
 _OPENED: Final = (str, list, dict)
-_BEGINNINGS: Final = frozenset('[{" \t\n\r')
-"""The first characters of JSON that may have more than one value. JSON in a text may be a text again."""
+_OUT_OF_RANGE: Final = r"-?(?:NaN|Inf|\d[\d.]*[eE]|\d{300})"
+"""Numbers that pydantic reads and bodies may not have begin so."""
 
-_MAY_HAVE_TEXTS: Final = re.compile(r'\\|"[ \t\n\r]*[\[{]').search
-"""JSON with a text that may be opened has an escape, or a bracket at the beginning of the text."""
+_MAY_BE_OPENED: Final = re.compile(rf'[\[{{" \t\n\r]|{_OUT_OF_RANGE}').match
+"""JSON that may have more than one value, or such a number, begins so. JSON in a text may be a text again."""
+
+_MAY_HAVE_TEXTS: Final = re.compile(rf'\\|"[ \t\n\r]*(?:[\[{{]|{_OUT_OF_RANGE})').search
+"""JSON with a text that may be opened has an escape, or a bracket or such a number at the beginning of the text."""
 
 
 class UnreadableText(GatewayError):
@@ -64,11 +67,11 @@ class _Opening:
         if isinstance(value, list):
             return [self._of(each) if isinstance(each, _OPENED) else each for each in value] if value else value
         inner = {name: self._of(each) for name, each in value.items() if isinstance(each, _OPENED)}
-        keys = {(name,): self._of(name) for name in value if name[:1] in _BEGINNINGS}
+        keys = {(name,): self._of(name) for name in value if _MAY_BE_OPENED(name)}
         return {**value, **inner, **keys} if inner or keys else value
 
     def _of_text(self, text: str) -> Any:
-        if text[:1] not in _BEGINNINGS:
+        if not _MAY_BE_OPENED(text):
             return text
         self._count(EXTRA_VALUES)
         try:

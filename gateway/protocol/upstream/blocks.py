@@ -29,9 +29,10 @@ _FIRST_LETTERS: Final[Mapping[str, str]] = {
 }
 """What data in base64 begins with, and its media type."""
 _UNKNOWN_MEDIA: Final = "application/octet-stream"
-_DATA_URI: Final = re.compile(r"data:([^;,]*)[^,]*,", re.IGNORECASE)
-_BLANKS: Final = re.compile(r"\s+")
-_OF_URLS: Final = str.maketrans("-_", "+/")
+_DATA_URI: Final = re.compile(r"data:([^;,]{0,255}+)[^,]{0,255}+,", re.IGNORECASE)
+"""Bounded, because data without a comma may have many megabytes."""
+_BLANKS: Final = b" \t\n\r\v\f"
+_OF_URLS: Final = bytes.maketrans(b"-_", b"+/")
 
 
 def text_block(value: Any) -> dict[str, Any]:
@@ -130,15 +131,16 @@ def repaired_data(data: Any, heal: Heal) -> str | None:
     if _is_base64(data):
         return data
     named = _DATA_URI.match(data)
-    plain = _BLANKS.sub("", data[named.end() :] if named else data).translate(_OF_URLS).rstrip("=")
-    plain += "=" * (-len(plain) % 4)
+    letters = (data[named.end() :] if named else data).encode("utf-8", "surrogatepass")
+    plain = letters.translate(_OF_URLS, _BLANKS).rstrip(b"=")  # in C: 16 MB may not keep other work waiting
+    plain += b"=" * (-len(plain) % 4)
     if not _is_base64(plain):
         return None
     heal(Deviation.MEDIA_DATA)
-    return plain
+    return plain.decode()
 
 
-def _is_base64(data: str) -> bool:
+def _is_base64(data: str | bytes) -> bool:
     try:
         binascii.a2b_base64(data, strict_mode=True)
     except ValueError:  # also if it is not ASCII
@@ -182,11 +184,12 @@ def repaired_contents(contents: Any, uri: str, heal: Heal) -> dict[str, Any]:
     if type(contents.get("uri")) is not str:
         heal(Deviation.URI_MISSING)
         contents = {**contents, "uri": uri}
-    if "blob" in contents:
+    if contents.get("blob") is not None:
         contents = _with_blob(contents, heal)
-    elif type(contents.get("text")) is not str:
+    elif "blob" in contents or type(contents.get("text")) is not str:
         heal(Deviation.BLOCK)
         contents = {**contents, "text": as_text(contents.get("text"))}
+        contents.pop("blob", None)
     return without_wrong(contents, heal)
 
 

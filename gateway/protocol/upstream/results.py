@@ -93,7 +93,7 @@ class Rewriting:
                 heal(Deviation.MEMBER_TYPE)
                 del self.result[member]
         self._member = _ITEMS[method]
-        self._poses = self._member not in result and not foreign <= _HARMLESS
+        self._poses = result.get(self._member) is None and not foreign <= _HARMLESS
 
     def portions(self) -> Iterator[None]:
         """Rewrite everything. Other work may be done whenever this yields."""

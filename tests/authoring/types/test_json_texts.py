@@ -129,7 +129,32 @@ def test_a_text_that_two_parsers_could_read_differently_is_refused(text: str, pr
         arguments(list[Json[Any]]).read({"given": [text]})
 
 
-@pytest.mark.parametrize("text", ["{name} is a placeholder", "[", '"', " ", "", "no", "\ud800["])
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e400", "-1.5E+400", " NaN ", "9" * 309])
+@pytest.mark.parametrize(
+    ("annotation", "of_text"),
+    [
+        (Json[float], str),
+        (list[Json[Any]], lambda text: [text]),
+        (dict[Json[float], int], lambda text: {text: 1}),
+        (Json[Json[float]], json.dumps),
+        (Json[list[Json[float]]], lambda text: json.dumps([text])),
+        (Json[dict[Json[float], int]], lambda text: json.dumps({text: 1})),
+    ],
+    ids=["a text", "in a list", "a key", "in a text", "in a list in a text", "a key in a text"],
+)
+def test_a_number_out_of_range_is_refused_in_a_text_too(annotation: Any, of_text: Any, text: str) -> None:
+    with pytest.raises(InvalidArguments, match=r"^given: a text of JSON (is not valid JSON|has a number with more)"):
+        arguments(annotation).read({"given": of_text(text)})
+
+
+@pytest.mark.parametrize("text", ["1e5", "-12.5", "0.0e-400", "9" * 308])
+def test_a_number_in_range_is_read_from_a_text(text: str) -> None:
+    assert arguments(Json[float]).read({"given": text}) == {"given": float(text)}
+
+
+@pytest.mark.parametrize(
+    "text", ["{name} is a placeholder", "[", '"', " ", "", "no", "\ud800[", "NaNny", "Inf", "12e4ab"]
+)
 def test_a_text_beside_them_that_is_not_json_is_only_a_text(text: str) -> None:
     assert arguments(Json[list[int]] | str).read({"given": text})["given"] == text
 
