@@ -118,6 +118,11 @@ class Arguments:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
 
+    @property
+    def makes_objects(self) -> bool:
+        """Whether arguments may become objects, such as models."""
+        return self._memory.has_objects
+
     def memory_of(self, arguments: Mapping[str, Any]) -> int:
         """Return how many bytes of memory the objects take that are made of these arguments, 0 if they are few."""
         return self._memory.of(arguments)
@@ -206,9 +211,10 @@ class SchemaArguments(Arguments):
         self._validator = SchemaValidator(schema)
         self._taken = None if takes_all else named
 
-    def memory_of(self, _arguments: Mapping[str, Any]) -> int:
-        """Return 0: no objects are made."""
-        return 0
+    @property
+    def makes_objects(self) -> bool:
+        """Whether arguments may become objects: they are passed on as they are."""
+        return False
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments for the function.

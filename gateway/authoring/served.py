@@ -60,6 +60,7 @@ class Served(Generic[P, R_co]):
         migrations: for checkpoints: version → (next version, function).
         place: where the function is defined, as `file:line`.
         hides: an earlier entry of the same module that this one hides, because their functions have one name.
+        makes_objects: whether arguments may become objects, which `memory_of` counts.
         upstream: the name of the other server that a relay belongs to; "" for everything of our own.
         limited: whether the host's time limit applies to a leg. A relay keeps one of its own.
         task: as `start`, `single_use` and `leg_seconds`, an option of tools alone.
@@ -76,6 +77,7 @@ class Served(Generic[P, R_co]):
     start: TaskStart = "task"
     single_use: bool = False
     leg_seconds: float | None = None
+    makes_objects: bool = False
 
     def __init__(
         self,
@@ -110,6 +112,7 @@ class Served(Generic[P, R_co]):
         self._function: Callable[..., Any] = function
         self._is_async = inspect.iscoroutinefunction(function)
         self._arguments = self._read_signature(function)
+        self.makes_objects = self._arguments.makes_objects
         # Without the function's attributes: one named `version` would become the tool's version.
         functools.update_wrapper(self, function, updated=())
 

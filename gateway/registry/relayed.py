@@ -108,10 +108,6 @@ class Relayed(Served):
         run = self._relay.bind(self, target, arguments, requester(), journal)
         return lambda leg: run(RelayLeg(leg))
 
-    def memory_of(self, _arguments: object) -> int:
-        """Return 0: the arguments stay as they came."""
-        return 0
-
     async def prepare_task(self, requester: RequesterOf, journal: Journal) -> None:
         """Keep in the journal's slot what the legs need."""
         await self._relay.prepare_task(self, requester(), journal)

@@ -222,7 +222,7 @@ class Methods:
             forwarded_id=incoming.client.forwarded_id,
             requester=incoming.requester,
         )
-        memory = served.memory_of(arguments)
+        memory = served.memory_of(arguments) if served.makes_objects else 0
         return self._run_large(call, incoming.client, memory) if memory else self._calls.run(call)
 
     async def _run_large(self, call: LegRequest, client: Client, memory: int) -> Ran:

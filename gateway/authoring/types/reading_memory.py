@@ -42,6 +42,11 @@ class ReadingMemory:
         self._of_object = {name: size for name, size in each.items() if size}
         self._texts = texts
 
+    @property
+    def has_objects(self) -> bool:
+        """Whether any argument may become objects."""
+        return bool(self._of_object)
+
     def of(self, arguments: Mapping[str, Any]) -> int:
         """Return how many bytes the objects take at most, 0 if they are few."""
         taken = 0
