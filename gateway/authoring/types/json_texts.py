@@ -22,6 +22,13 @@ _MAY_HAVE_TEXTS: Final = re.compile(rf'\\|"[ \t\n\r]*(?:[\[{{]|{_OUT_OF_RANGE})'
 """JSON with a text that may be opened has an escape, or a bracket or such a number at the beginning of the text."""
 
 
+MAX_TEXTS_IN_TEXTS: Final = 4
+"""How many texts of JSON may be inside one another. Each level is read again."""
+
+_OF_UNREADABLE: Final = 20
+"""As how many further values a text counts that begins like JSON and is not: several parsers look at it."""
+
+
 class UnreadableText(GatewayError):
     """A text has too many values, or JSON that two parsers could read differently."""
 
@@ -46,6 +53,7 @@ def opened(arguments: Mapping[str, Any], names: Collection[str]) -> Mapping[str,
 class _Opening:
     def __init__(self) -> None:
         self._left = MAX_VALUES
+        self._level = 0
 
     def of_argument(self, name: str, value: Any) -> Any:
         try:
@@ -73,16 +81,20 @@ class _Opening:
     def _of_text(self, text: str) -> Any:
         if not _MAY_BE_OPENED(text):
             return text
-        self._count(EXTRA_VALUES)
+        self._count(EXTRA_VALUES if self._level <= MAX_TEXTS_IN_TEXTS else MAX_VALUES)
         try:
             value = decode(text.encode("utf-8", "surrogatepass"), MAX_DEPTH, self._left)
         except ParseError:
+            self._count(_OF_UNREADABLE + 2 * _marks(text))
             if _is_json(text):
                 raise
             return text
-        marks = text.count(",") + EXTRA_VALUES * (text.count("[") + text.count("{"))
+        marks = _marks(text)
         if marks > self._left or _MAY_HAVE_TEXTS(text):
-            return self._of(value)
+            self._level += 1
+            opened_value = self._of(value)
+            self._level -= 1
+            return opened_value
         self._left -= marks
         return value
 
@@ -90,6 +102,11 @@ class _Opening:
         self._left -= values
         if self._left < 0:
             raise TooManyValues(MAX_VALUES, 1 + EXTRA_VALUES)
+
+
+def _marks(text: str) -> int:
+    """Return as how many values a text of JSON counts."""
+    return text.count(",") + EXTRA_VALUES * (text.count("[") + text.count("{"))
 
 
 def _is_json(text: str) -> bool:

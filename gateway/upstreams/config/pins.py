@@ -34,8 +34,8 @@ PINNED_KINDS: Final = frozenset({"tools", "prompts"})
 _OLD_COVERED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The members of a tool that the lock file of release 0.2.0 covers."""
 
-_NOT_SERVED: Final = frozenset({"execution", "_meta"})
-"""The members of an entry that no client gets; of `_meta`, it gets what is not reserved."""
+_NOT_SERVED: Final[Mapping[str, frozenset[str]]] = {"tools": frozenset({"execution"})}
+"""The members of an entry that no client gets, by kind."""
 
 _HOW_TO_WRITE: Final = "run `gateway upstreams pin`"
 
@@ -104,7 +104,8 @@ def entry_digest(kind: str, entry: Mapping[str, Any]) -> str:
 
     It must be JSON.
     """
-    covered = {name: member for name, member in entry.items() if name not in _NOT_SERVED}
+    not_served = _NOT_SERVED.get(kind, frozenset())
+    covered = {name: member for name, member in entry.items() if name != "_meta" and name not in not_served}
     meta = entry.get("_meta")
     if isinstance(meta, Mapping) and (kept := without_reserved(meta)):
         covered["_meta"] = kept

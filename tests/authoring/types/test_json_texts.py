@@ -159,6 +159,25 @@ def test_a_text_beside_them_that_is_not_json_is_only_a_text(text: str) -> None:
     assert arguments(Json[list[int]] | str).read({"given": text})["given"] == text
 
 
+@pytest.mark.parametrize(
+    "given", [["[Infinity"] * 27_000, {f"[{number}": 1 for number in range(27_000)}, ['{"a":1,' * 100_000]]
+)
+def test_texts_that_begin_like_json_and_end_early_are_refused_if_they_are_many(given: Any) -> None:
+    annotation = dict[str, Json[Any]] if isinstance(given, dict) else list[Json[Any]]
+    with pytest.raises(InvalidArguments, match="given: it has too many values"):
+        arguments(annotation).read({"given": given})
+
+
+def test_few_levels_of_texts_in_texts_are_read() -> None:
+    text: Any = {"a": 1}
+    for level in range(1, 9):
+        text = json.dumps([text] if level > 1 else text)
+        if level <= 4:
+            assert arguments(dict[str, Json[Any]]).read({"given": {"a": text}})
+    with pytest.raises(InvalidArguments, match="given: it has too many values"):
+        arguments(dict[str, Json[Any]]).read({"given": {"a": text}})
+
+
 def test_many_problems_in_a_text_are_not_listed() -> None:
     reader, text = arguments(Json[list[int]]), many('"x"', 100_000)
     begin = time.process_time()
