@@ -55,7 +55,7 @@ def as_2020_12(schema: dict[str, Any]) -> dict[str, Any]:
         return schema
     if translated.get("$schema") not in _NEWEST:
         translated.pop("$schema", None)
-    if is_known and dialect not in _NEWEST and why_invalid(translated) and not why_invalid(schema):
+    if is_known and dialect not in (None, *_NEWEST) and why_invalid(translated) and not why_invalid(schema):
         return schema  # such as a reference to a place that has another name now
     return translated
 

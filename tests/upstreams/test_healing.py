@@ -264,7 +264,7 @@ def test_whatever_an_upstream_answers_the_official_client_can_read_it(
 
 def listed(tool: dict[str, Any], heal: Any = uncounted) -> Any:
     """Return a tool as it is listed, or why it is left out."""
-    entry = clean_entry("tools", "docs", with_newest_schemas("tools", tool, 0, heal))
+    entry = clean_entry("tools", "docs", with_newest_schemas("tools", tool, len(json.dumps(tool)), heal))
     if isinstance(entry, Entry):
         count_repairs(tool, entry, heal)
         entry = with_valid_schemas(entry, heal)
@@ -355,6 +355,7 @@ HUGE: list[dict[str, Any]] = [
     {f"a{number}": {"type": "string", "pattern": r"\pL{99}"} for number in range(600)},
     {"a": {"pattern": r"\w" * 20_000}},
     {f"a{number}": {"type": "string", "required": True} for number in range(20_000)},
+    {f"a{number}": {"required": True} for number in range(2_000)},
     {f"a{number}": {"$ref": "#/$defs/x"} for number in range(2_000)},
 ]
 

@@ -15,7 +15,7 @@ from gateway.protocol.upstream.entries import Dropped, Entry, Kind
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NEVER_LISTED: Final = frozenset({"execution", "_meta"})
 _MAX_REASON_BYTES: Final = 300
-_MAX_ENTRY_BYTES: Final = 256 * 1024
+_MAX_ENTRY_BYTES: Final = 160 * 1024
 """No tool is served that has so many: its schemas are not read."""
 
 
