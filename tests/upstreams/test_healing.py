@@ -29,6 +29,7 @@ from gateway.protocol.upstream.results import Misshapen, Rewriting
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.healing import HEALED, REFUSED, Healing
 from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, with_valid_schemas
+from tests.cpu_time import least_seconds
 from tests.docs.markdown import rows_of, text_of
 from tests.integration.client import connect
 from tests.upstreams.servers.careless import Careless
@@ -189,9 +190,8 @@ LETTERS = base64.b64encode(bytes(range(256)) * 46_875).decode()
     ids=["a final break", "lines", "a URI", "blanks", "no comma", "no end of parameters", "not ASCII"],
 )
 def test_megabytes_of_media_are_repaired_in_a_moment(data: str, repaired: str | None) -> None:
-    begin = time.process_time()
     assert repaired_data(data, uncounted) == repaired
-    assert time.process_time() - begin < 0.3
+    assert least_seconds(lambda given: repaired_data(given, uncounted), data) < 0.3
 
 
 MODELS: Mapping[str, str] = {
