@@ -257,6 +257,7 @@ def followed(tmp_path: Path) -> Iterator[Followed]:
 def test_a_moved_file_is_opened_again_even_while_nothing_is_written(followed: Followed) -> None:
     followed.write()
     eventually(lambda: followed.has(1))
+    assert followed.writer.flush()  # it has looked at what it wrote
     followed.path.rename(moved := followed.path.with_name("audit.log.1"))
     eventually(followed.path.exists)
     followed.write()
@@ -268,6 +269,7 @@ def test_a_moved_file_is_opened_again_even_while_nothing_is_written(followed: Fo
 def test_lines_wait_for_the_file_that_takes_the_place_of_a_moved_one(followed: Followed) -> None:
     followed.write()
     eventually(lambda: followed.has(1))
+    assert followed.writer.flush()  # it has looked at what it wrote
     followed.path.rename(followed.path.with_name("audit.log.1"))
     descriptor = os.open(followed.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)  # as logrotate does
     os.close(descriptor)
@@ -289,6 +291,7 @@ def test_the_latest_lines_of_a_deleted_file_are_counted_and_warned_of_once(
 ) -> None:
     followed.write(3)
     eventually(lambda: followed.has(1, 2, 3))
+    assert followed.writer.flush()  # it has looked at what it wrote
     followed.path.unlink()
     followed.write()
     eventually(lambda: followed.has(4))
@@ -303,6 +306,7 @@ def test_the_latest_lines_of_a_truncated_file_are_counted_and_warned_of_once(
 ) -> None:
     followed.write(3)
     eventually(lambda: followed.has(1, 2, 3))
+    assert followed.writer.flush()  # it has looked at what it wrote
     os.truncate(followed.path, 0)
     followed.write()
     eventually(lambda: followed.has(4))
@@ -315,6 +319,7 @@ def test_older_lines_of_a_deleted_file_are_not_counted(followed: Followed, monke
     monkeypatch.setattr("gateway.observability.line_writer.COPY_SECONDS", -600.0)
     followed.write(3)
     eventually(lambda: followed.has(1, 2, 3))
+    assert followed.writer.flush()  # it has looked at what it wrote
     followed.path.unlink()
     followed.write()
     eventually(lambda: followed.has(4))

@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types.methods import validate_client_request
 from pydantic import ValidationError
@@ -456,6 +456,7 @@ param_spots = st.sampled_from(
 
 
 @given(st.sampled_from(sorted(READERS)), st.lists(st.tuples(param_spots, json_values | st.just(...)), max_size=3))
+@example("prompts/get", [(("arguments",), {"": None})])
 def test_whatever_stands_where_in_the_parameters_they_are_read_or_invalid(
     method: str, changes: list[tuple[tuple[str, ...], Any]]
 ) -> None:
@@ -472,13 +473,16 @@ def test_whatever_stands_where_in_the_parameters_they_are_read_or_invalid(
         READERS[method](params)
     except InvalidParams:
         return
-    # What we read is what the published types read, but that we take a null for an absent object, and leave what is
-    # in answers and state to those who ask and open.
+    # What we read is what the published types read, but that we take a null for an absent object or argument, and
+    # leave what is in answers and state to those who ask and open.
     without_nulls = {name: value for name, value in params.items() if value is not None}
     for name in ("inputResponses", "requestState"):
         without_nulls.pop(name, None)
     if isinstance(context := without_nulls.get("context"), dict) and context.get("arguments") is None:
         context.pop("arguments", None)
+    for holder in (without_nulls, without_nulls.get("context")):
+        if isinstance(holder, dict) and isinstance(given := holder.get("arguments"), dict):
+            holder["arguments"] = {name: value for name, value in given.items() if value is not None}
     without_nulls["_meta"] = {VERSION: "2026-07-28", CAPABILITIES: {}, CLIENT_INFO: {"name": "c", "version": "1"}}
     try:
         validate_client_request(method, "2026-07-28", without_nulls)
