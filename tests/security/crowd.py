@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, Json
+from pydantic import BaseModel
 
 from gateway import tool
 from gateway.auth.tokens import mint
@@ -52,13 +52,6 @@ class Row(BaseModel):
 @tool
 async def hold_rows(value: list[Row]) -> str:
     """Keep rows for a while."""
-    await asyncio.sleep(HELD_SECONDS)
-    return "held"
-
-
-@tool
-async def hold_texts(value: Json[list[Row]]) -> str:
-    """Keep rows that came in a text for a while."""
     await asyncio.sleep(HELD_SECONDS)
     return "held"
 
