@@ -16,7 +16,7 @@ import pytest
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.config.reading import OPTIONS, UpstreamReader
 from loadtest.cluster import clean_environment
-from tests.docs.markdown import TOP, Block, blocks_of, section_of
+from tests.docs.markdown import TOP, Block, blocks_of, rows_of, section_of
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.site import User
 
@@ -45,6 +45,15 @@ def test_each_file_of_the_page_can_be_read(block: Block, tmp_path: Path) -> None
     found = UpstreamReader(tmp_path / "upstreams.json", SECRETS).parse(text.encode())
     assert [definition.name for definition in found.definitions] == ["bugs"]
     assert (found.not_served, found.notes) == ((), ())
+
+
+def test_the_table_of_what_to_set_names_options_that_exist() -> None:
+    rows = rows_of(section_of(PAGE, "Options"), 2)
+    values = {"refuse", "false", "required", "caller", "gateway upstreams", '{"after_seconds": 5}', "token_exchange"}
+    named = {name.split(".")[0] for _, options in rows for name in re.findall(r"`([^`]+)`", options)} - values
+    assert len(rows) == 9
+    assert named <= set(OPTIONS)
+    assert named
 
 
 def test_the_table_has_every_option_with_its_default() -> None:
