@@ -44,6 +44,8 @@ from gateway.errors import (
     NotNow,
     RejectReason,
     ResultTooLarge,
+    TaskStoreAway,
+    TaskStoreDown,
     TooManyAnswers,
 )
 from gateway.observability.audit import AuditLog
@@ -66,6 +68,8 @@ if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which t
 
 QUICK_BYTES: Final = 64 * 1024
 """Larger arguments that a relay has put aside are decoded again in turns: each takes long."""
+
+STEPS_RAN: Final = "The task store is not available; steps of this call have run, and run again if it is repeated"
 
 Post = Callable[[bytes], None]
 """Sends one notification before the answer. May be called from any thread."""
@@ -224,7 +228,18 @@ class RunningCall:
         InvalidRequestState: the client's state was rejected.
     """
 
-    __slots__ = ("_away", "_bound", "_detaching", "_runner", "_sealer", "away_seconds", "call", "journal", "task")
+    __slots__ = (
+        "_away",
+        "_bound",
+        "_detaching",
+        "_runner",
+        "_sealer",
+        "_steps_before",
+        "away_seconds",
+        "call",
+        "journal",
+        "task",
+    )
 
     def __init__(self, runner: CallRunner, call: LegRequest) -> None:
         self.call: Final = call
@@ -237,6 +252,7 @@ class RunningCall:
         self._away: Away | None = None
         self._detaching: Final = what_detach_does(call.served, None if runner.tasks is None else call.order)
         self.journal: Final = self._open()
+        self._steps_before: Final = len(self.journal.steps)
 
     @property
     def task_id(self) -> str:
@@ -445,22 +461,32 @@ class RunningCall:
         return await self._become_task(), "task_created"
 
     async def _become_task(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make the call a task and return the client's result; given a result, the task has already ended."""
+        """Make the call a task and return the client's result; given a result, the task has already ended.
+
+        Raises:
+            TaskStoreAway: the store is not available, and nothing ran.
+            TaskStoreDown: the store did not answer, or steps of this leg have run. They run again if it is repeated.
+        """
         call, why = self.call, "`what_detach_does` has checked it"
         tasks, order = ensured(self._runner.tasks, why), ensured(call.order, why)
         served = ensured_type(call.served, Tool)
         if result is None:
             await served.prepare_task(call.requester, self.journal)
-        self.task = await tasks.create(
-            served,
-            order,
-            self.journal,
-            principal=call.caller.principal,
-            arguments=self._arguments(),
-            capabilities=call.request.capabilities,
-            repetition=self._repetition(order),
-            result=result,
-        )
+        try:
+            self.task = await tasks.create(
+                served,
+                order,
+                self.journal,
+                principal=call.caller.principal,
+                arguments=self._arguments(),
+                capabilities=call.request.capabilities,
+                repetition=self._repetition(order),
+                result=result,
+            )
+        except TaskStoreAway:
+            if len(self.journal.steps) == self._steps_before:
+                raise
+            raise TaskStoreDown(text=STEPS_RAN) from None
         return call.words.task_created(self.task)
 
     def _repetition(self, order: TaskOrder) -> Repetition | None:

@@ -130,6 +130,8 @@ async def _pump(
         async with contextlib.aclosing(access.watch(task_ids, caller)) as hints:
             async for task_id in hints:
                 subscription.notify(topic(task_id))
+    except TaskStoreDown:
+        log.warning("a stream of tasks ends, because the task store is not available")
     except Exception:
         log.exception("watching tasks failed; the stream ends")
         raise

@@ -22,7 +22,7 @@ from gateway.http.cycle import STATUS_LINES, Cycle, Flow
 from gateway.http.limits import Limits
 from gateway.http.presence import Presence
 from gateway.http.shortcut import SHORTCUT
-from gateway.http.slow_clients import Due, SlowClient, WaitingBytes
+from gateway.http.slow_clients import Due, SlowClient, Standstills, WaitingBytes
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class ConnectionRules:
         self.callbacks = callbacks
         self.unread_answers = WaitingBytes(limits.max_unread_bytes, Connection.cut_off_slow_reader)
         self.unfinished_heads = WaitingBytes(MAX_UNFINISHED_HEAD_BYTES, Connection.refuse_slow_head)
+        self.standstills = Standstills()
 
 
 class Connection:
@@ -78,6 +79,7 @@ class Connection:
         self._callbacks = rules.callbacks
         self._unread_answers = rules.unread_answers
         self._unfinished_heads = rules.unfinished_heads
+        self._standstills = rules.standstills
         self._has_unfinished_head = False
         self._loop = asyncio.get_running_loop()
         self._flow: Flow | None = None
@@ -318,7 +320,8 @@ class Connection:
         self._callbacks.arrived(cycle.scope)
         self._serving = cycle
         # The same as the loop's `create_task`, without its support for task factories.
-        cycle.task = task = asyncio.Task(cycle.run(self._app, self._state.tasks), loop=self._loop, name="request")
+        run = cycle.run_late if self._standstills.is_recent(self._loop.time()) else cycle.run
+        cycle.task = task = asyncio.Task(run(self._app, self._state.tasks), loop=self._loop, name="request")
         self._state.tasks.add(task)
 
     def _go_on(self) -> None:

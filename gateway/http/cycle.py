@@ -24,6 +24,9 @@ MAX_UNREAD_BYTES: Final = 65536
 LARGE_BYTES: Final = 65536
 """A larger piece of a response may stay in memory until the client has read all of it. Smaller ones are soon sent."""
 
+LOOKS: Final = 4
+"""In so many rounds the event loop reads the request and the end of its connection, and reports that it is lost."""
+
 _NO_NAME: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")  # RFC 9110 section 5.6.2
 _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # RFC 9110 section 5.5
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -169,6 +172,12 @@ class Cycle:
             if self.task is not None:
                 tasks.discard(self.task)
                 self.task = None
+
+    async def run_late(self, app: AsgiApp, tasks: set[asyncio.Task[None]]) -> None:
+        """Run after a look whether the client is gone: its proxy may have sent the request to another replica."""
+        for _ in range(LOOKS):
+            await asyncio.sleep(0)
+        await self.run(app, tasks)
 
     async def _fail(self) -> None:
         """End a response that the application did not complete."""

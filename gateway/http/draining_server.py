@@ -118,6 +118,7 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Do the work that is due ten times a second, and return whether it is time to stop listening."""
+        self._rules.standstills.tick(asyncio.get_running_loop().time())
         if not await super().on_tick(counter):
             return False
         now = time.monotonic()

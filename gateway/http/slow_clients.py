@@ -15,6 +15,12 @@ SWEEP_SECONDS: Final = 1.0
 LONGEST_STEP_SECONDS: Final = 2 * SWEEP_SECONDS
 """The most time that counts between two checks: if the event loop was blocked, it is not the clients' fault."""
 
+STANDSTILL_SECONDS: Final = 1.0
+"""After a standstill of this length, load balancers may have sent waiting requests to another replica."""
+
+RECENT_SECONDS: Final = 0.5
+"""How long after a standstill requests may still be read that arrived during it."""
+
 
 class Due(Enum):
     """The data that the client must send next: a body, the rest of a head, or another request if it has one."""
@@ -84,6 +90,24 @@ class WaitingBytes:
     def remove(self, connection: Any) -> None:
         """Stop counting a connection: nothing waits any more, or its client is gone."""
         self._total_bytes -= self._waiting.pop(connection, 0)
+
+
+class Standstills:
+    """Standstills of the process: it was frozen, or its event loop was blocked."""
+
+    def __init__(self) -> None:
+        self._ticked_at = float("inf")
+        self._recent_until = float("-inf")
+
+    def tick(self, now: float) -> None:
+        """Record that the event loop runs. Call this much more often than every `STANDSTILL_SECONDS`."""
+        if now - self._ticked_at > STANDSTILL_SECONDS:
+            self._recent_until = now + RECENT_SECONDS
+        self._ticked_at = now
+
+    def is_recent(self, now: float) -> bool:
+        """Return whether a request that is read now may have waited through a standstill."""
+        return now - self._ticked_at > STANDSTILL_SECONDS or now < self._recent_until
 
 
 class Sweeper:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from typing import Any
 
 import pytest
 
-from gateway.calls.changes import ChangeHub
+from gateway.calls.changes import ChangeHub, Subscription
 from gateway.calls.task_access import TaskAccess
-from gateway.calls.task_follower import TaskFollower
+from gateway.calls.task_follower import TaskFollower, pumping
 from gateway.observability.audit import AuditLog
-from gateway.storage import task_store
+from gateway.storage import RedisTaskStore, task_store
+from gateway.storage.client import connect
 from gateway.tasks.model import Retention
+from loadtest.cluster.common import free_port
 from tests.authorities import authorities, caller
 from tests.storage.deployments import Deployment
 
@@ -44,3 +47,18 @@ async def test_a_follower_learns_of_a_tasks_expiry_without_polling(
         seen = [view async for view in views]
     assert seen[-1] is None
     assert len(reads) <= 4
+
+
+async def test_a_store_that_is_away_ends_a_stream_of_tasks_with_a_warning(
+    here: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"redis://127.0.0.1:{free_port()}"
+    away = RedisTaskStore(connect(url, here.telemetry), here.holder(), partitions=1, max_ttl_ms=TTL_MS)
+    access = TaskAccess(away, AuditLog(len, "r1", float, as_json=True))
+    subscription = Subscription(["t_1"])
+    pump = pumping(access, ["t_1"], caller("ada"), subscription, str)
+    async with asyncio.timeout(LIMIT_SECONDS), contextlib.aclosing(away), pump:
+        assert not await subscription.changed()
+    gc.collect()  # a task whose exception nobody has looked at is reported then
+    assert "a stream of tasks ends, because the task store is not available" in caplog.messages
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
