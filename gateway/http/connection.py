@@ -320,7 +320,7 @@ class Connection:
         self._callbacks.arrived(cycle.scope)
         self._serving = cycle
         # The same as the loop's `create_task`, without its support for task factories.
-        run = cycle.run_late if self._standstills.is_recent(self._loop.time()) else cycle.run
+        run = cycle.run_late if self._loop.time() > self._standstills.fresh_until else cycle.run
         cycle.task = task = asyncio.Task(run(self._app, self._state.tasks), loop=self._loop, name="request")
         self._state.tasks.add(task)
 

@@ -93,21 +93,22 @@ class WaitingBytes:
 
 
 class Standstills:
-    """Standstills of the process: it was frozen, or its event loop was blocked."""
+    """Standstills of the process: it was frozen, or its event loop was blocked.
+
+    A request that is read at a time after `fresh_until`, on the clock of the event loop, may have waited through one.
+    """
 
     def __init__(self) -> None:
+        self.fresh_until = float("inf")
         self._ticked_at = float("inf")
-        self._recent_until = float("-inf")
+        self._settled_at = float("-inf")
 
     def tick(self, now: float) -> None:
         """Record that the event loop runs. Call this much more often than every `STANDSTILL_SECONDS`."""
         if now - self._ticked_at > STANDSTILL_SECONDS:
-            self._recent_until = now + RECENT_SECONDS
+            self._settled_at = now + RECENT_SECONDS
         self._ticked_at = now
-
-    def is_recent(self, now: float) -> bool:
-        """Return whether a request that is read now may have waited through a standstill."""
-        return now - self._ticked_at > STANDSTILL_SECONDS or now < self._recent_until
+        self.fresh_until = now + STANDSTILL_SECONDS if now >= self._settled_at else float("-inf")
 
 
 class Sweeper:
