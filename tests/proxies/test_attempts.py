@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from loadtest.cluster.common import reserve_port
 from tests.integration.raw import Answer, post_bytes
 from tests.loadtest.stubs import WAIT_SECONDS, Behave, Exchange, StubReplica
 from tests.proxies.front import ALL_FILES, Front
+
+FROZEN_SECONDS = 1.0
 
 Stubs = tuple[StubReplica, StubReplica]
 
@@ -106,6 +109,24 @@ def test_a_request_that_was_lost_with_its_replica_is_not_sent_again(front: Front
     assert made_by_the_proxy(answer)
     assert len(ids) == (2 if front.repeats_lost else 1)
     assert len(set(ids)) == 1
+
+
+def test_a_request_that_was_lost_and_then_refused_may_have_run(front: Front, stubs: Stubs) -> None:
+    """The second replica knows nothing of the first one, which was frozen or killed in the middle."""
+
+    def freeze(exchange: Exchange) -> None:
+        threading.Event().wait(FROZEN_SECONDS)  # the balancer must see that it takes long
+        exchange.hang_up()
+
+    def take_first_attempts(exchange: Exchange) -> None:
+        (refuse if stubs[0].received else serve(stubs[1]))(exchange)
+
+    stubs[0].behave, stubs[1].behave = freeze, take_first_attempts
+    answers = []
+    while not stubs[0].received:
+        answers.append(send(front))
+    assert made_by_the_proxy(answers[-1]) == (504 if front.repeats_lost else front.lost_status, -31004)
+    assert len(stubs[1].received) == len(answers) - (0 if front.repeats_lost else 1)
 
 
 @pytest.mark.parametrize("behave", [Exchange.hang_up, Exchange.reset])
