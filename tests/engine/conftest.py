@@ -12,6 +12,7 @@ from gateway.engine.driver import LegFunction, run_leg
 from gateway.engine.host import Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg, Migration
+from gateway.engine.leg_policy import LegPolicy
 from gateway.engine.outcomes import Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import Declined
@@ -46,13 +47,14 @@ class Call:
         notices: Notices | None = None,
         detaching: Detaching = Detaching.FORBIDDEN,
         sheds: Callable[[], bool] | None = None,
+        policy: LegPolicy = STRICT,
     ) -> Outcome:
         """Run one leg with these fresh answers."""
         leg = Leg(
             self.journal,
             answers or {},
             self.host,
-            STRICT,
+            policy,
             supports=can,
             version=version,
             migrations=migrations,
