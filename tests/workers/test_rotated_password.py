@@ -50,6 +50,7 @@ class Tasks:
         assert not self.problem
 
 
+@pytest.mark.setting("redis_url")
 def test_a_password_is_rotated_without_a_gap(server: Server, start_site: Callable[..., Site], tmp_path: Path) -> None:
     file = tmp_path / "redis-url"
 
