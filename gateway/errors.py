@@ -31,6 +31,7 @@
         │   ├── TaskIdTaken         -32602
         │   └── TooManyAnswers      -32602, over a limit
         ├── InternalError           -32603
+        │   ├── RelayFailed         -32603
         │   └── WorkersLost         -32603
         ├── HeaderMismatch          -32020
         ├── MissingCapability       -32021
@@ -325,6 +326,12 @@ class InternalError(_FixedCode):
     """Something broke, and the caller is not at fault. The message never says what."""
 
     CODE = -32603
+
+
+class RelayFailed(InternalError):
+    """Another server gave no usable answer. The message says why, and whether it may have acted."""
+
+    is_relayed = True
 
 
 class WorkersLost(InternalError):

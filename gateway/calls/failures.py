@@ -20,6 +20,7 @@ from gateway.errors import (
     InvalidParams,
     NotAnswered,
     ProtocolError,
+    RelayFailed,
     ResultTooLarge,
     RpcError,
     code_advice,
@@ -66,7 +67,7 @@ class Failures:
         message = str(error) if told else self._crash(served, error)
         if isinstance(served, Tool):
             return message
-        raise InternalError(message)
+        raise RelayFailed(message) if told and served.upstream else InternalError(message)
 
     def _crash(self, served: Served, error: Exception) -> str:
         name, reference = served.name, self._random_bytes(REFERENCE_BYTES).hex()

@@ -29,9 +29,12 @@ _MAY_BE_NULL: Final = frozenset({"default", "const", "example"})
 _LIMITS: Final = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 MAX_PATTERNS: Final = 100
 MAX_PATTERN_CHARACTERS: Final = 256
-"""How many patterns of a schema are checked, and how long each may be."""
+MAX_CHARACTERS_OF_PATTERNS: Final = 8192
+"""How many patterns of a schema are checked, and how long each and all of them may be."""
 
-_DEAR: Final = re.compile(r"\\[pP]\{[^}]*\}|\\[pP].|\\k<[^>]*>|\\.|\{[0-9]+(?:,[0-9]*)?\}", re.DOTALL)
+_DEAR: Final = re.compile(r"\\[pP]\{[^}]*\}|\\[pP].|\\k<[^>]*>|\\.|\{[0-9]+(?:,[0-9]*)?\}|[^\x00-\x7f]", re.DOTALL)
+_FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]+[:)]")
+"""Such as `(?i)`. JavaScript has none of them, and a set that ignores case takes long to compile."""
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _IGNORING_SIBLINGS: Final = re.compile(r"draft-0[3-7]/")
 """Dialects in which a schema with `$ref` is nothing but that reference."""
@@ -131,21 +134,29 @@ def why_invalid(schema: dict[str, Any], *, checks_patterns: bool = False) -> str
             _check_patterns(patterns)
     except jsonschema_rs.ValidationError as error:
         return str(error.message)
-    except (AuthoringError, ValueError) as error:
+    except (AuthoringError, ValueError, jsonschema_rs.ReferencingError) as error:
         return str(error)
     return None
 
 
 def _check_patterns(patterns: Collection[str]) -> None:
-    """Check the syntax of patterns, without what takes long: sets of characters with a name, and counts."""
-    if len(patterns) > MAX_PATTERNS or max(map(len, patterns), default=0) > MAX_PATTERN_CHARACTERS:
-        raise ValueError("too many or too long patterns")
+    """Check the syntax of patterns, without what takes long: sets of characters with a name, large ones, and counts."""
+    lengths = [len(pattern) for pattern in patterns]
+    if max(lengths, default=0) > MAX_PATTERN_CHARACTERS or sum(lengths) > MAX_CHARACTERS_OF_PATTERNS:
+        raise ValueError("too long patterns")
+    if len(lengths) > MAX_PATTERNS:
+        raise ValueError("too many patterns")
     for pattern in patterns:
-        jsonschema_rs.validator_for({"pattern": _DEAR.sub(_cheap, pattern)})
+        cheap = _DEAR.sub(_cheap, pattern)
+        if _FLAGS.search(cheap):
+            raise ValueError("a pattern with flags, which JavaScript cannot read")
+        jsonschema_rs.validator_for({"pattern": cheap})
 
 
 def _cheap(found: re.Match[str]) -> str:
-    return "+" if found[0].startswith("{") else "a"
+    if found[0].startswith("{"):
+        return "+"
+    return "a" if found[0].startswith("\\") else "~"  # the last one of ASCII, so that ranges keep their order
 
 
 def _follow(schema: dict[str, Any]) -> dict[str, None]:

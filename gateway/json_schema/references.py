@@ -40,6 +40,8 @@ class References:
             AuthoringError: the reference leads outside the schema or nowhere, or is not a valid URI.
         """
         reference = schema[keyword]
+        if not isinstance(reference, str):
+            raise AuthoringError(f"{keyword} of the schema is not a text")
         base = self._bases.get(id(schema), "")
         target = self._target(base, reference)
         if keyword == "$ref" or not isinstance(target, Mapping):

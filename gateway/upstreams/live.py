@@ -153,7 +153,7 @@ class Live:
                 self._wanted.clear()
                 self._parts.forget_lists()
             began = time.monotonic()
-            succeeded = await self._refresh()
+            succeeded = await self._refresh_safely()
             self._attempted.set()
             self._failures = 0 if succeeded else self._failures + 1
             with contextlib.suppress(TimeoutError):
@@ -172,6 +172,14 @@ class Live:
             return min(max(ttl_ms / 1000, SHORTEST_REFRESH_SECONDS), LONGEST_REFRESH_SECONDS)
         pause = LONGEST_REFRESH_SECONDS if self.is_listening else DEFAULT_REFRESH_SECONDS
         return varied(pause, 0.8)
+
+    async def _refresh_safely(self) -> bool:
+        try:
+            return await self._refresh()
+        except Exception:  # a bug, which must not end the reading of these lists for good
+            log.exception("lists of an upstream cannot be read", extra={"upstream": self.definition.name})
+            self._telemetry.listed(self.definition.name, succeeded=False)
+            return False
 
     async def _refresh(self) -> bool:
         """Read everything once; return whether that succeeded. If not, the lists of before stay in use."""

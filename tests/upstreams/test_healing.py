@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.auth.tokens import mint
 from gateway.cli.upstreams import Surveyed, summary
+from gateway.json_schema.drafts import MAX_PATTERN_CHARACTERS, why_invalid
 from gateway.observability.upstream_metrics import WARNING_SECONDS, UpstreamMetrics
 from gateway.protocol.upstream.blocks import repaired_data
 from gateway.protocol.upstream.deviations import Deviation, uncounted
@@ -315,16 +316,54 @@ def test_an_invalid_schema_costs_its_tool_its_place_and_that_of_its_output_only_
     assert healed == [Deviation.MEMBER_TYPE]
 
 
-@pytest.mark.parametrize("pattern", ["(", "a{2}{", "[", "(?<a", "a" * 300])
+@pytest.mark.parametrize("pattern", ["(", "a{2}{", "[", "(?<a", "[Ā-z]", "(?i)a", "(?i:a)", "(?-s)a", "a" * 300])
 def test_a_pattern_that_clients_cannot_compile_costs_an_output_its_schema(pattern: str) -> None:
     part = {"type": "object", "properties": {"x": {"pattern": pattern}}}
     assert listed({**taking(x=part), "outputSchema": part}) == listed(taking(x=part))
 
 
-@pytest.mark.parametrize("pattern", [r"^\p{L}+\d{2,3}$", r"(\w+)\1", r"[\w-]{1,64}", r"^(?!a).*(?<=b)$", r"\{2\}"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^\p{L}+\d{2,3}$",
+        r"(\w+)\1",
+        r"[\w-]{1,64}",
+        r"^(?!a).*(?<=b)$",
+        r"\{2\}",
+        "[z-Ā]+",
+        "[Ā-\U0010ffff]",
+        r"(\(?i)?",
+    ],
+)
 def test_ordinary_patterns_stay(pattern: str) -> None:
     part = {"type": "object", "properties": {"x": {"pattern": pattern}}}
     assert listed({**taking(), "outputSchema": part})["outputSchema"] == part
+
+
+DEAR_PATTERNS = [
+    "(?i)" + "[Ā-\U0010ffff]" * 30,
+    "[Ā-\U0010ffff]" * 50,
+    "." * 254,
+    "[^a]" * 63,
+    ".?" * 127,
+    "(a|.?)*" * 36,
+]
+
+
+@pytest.mark.parametrize("pattern", DEAR_PATTERNS)
+@pytest.mark.parametrize("count", [30, 100])
+def test_patterns_of_one_schema_are_checked_in_no_time(pattern: str, count: int) -> None:
+    parts = {f"p{index}": {"pattern": f"{pattern}{index}"[-MAX_PATTERN_CHARACTERS:]} for index in range(count)}
+    schema = {"type": "object", "properties": parts}
+    assert least_seconds(lambda given: why_invalid(given, checks_patterns=True), schema) < 0.5
+
+
+@pytest.mark.parametrize("dialect", ["", "#", "%", "x", 7, None, [], "http://[", "https://json-schema.org/draft/9"])
+@pytest.mark.parametrize("keyword", ["$schema", "$id", "$ref", "$dynamicRef", "$recursiveRef", "$anchor"])
+def test_an_odd_word_of_a_schema_concerns_its_tool_alone(keyword: str, dialect: Any) -> None:
+    tool = taking()
+    tool["inputSchema"][keyword] = dialect
+    assert "inputSchema" in listed(tool)  # it is served, or left out for that reason
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
