@@ -532,7 +532,7 @@ class _RelayRun:
     def _sentence(self, failure: UpstreamFailure) -> str:
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             return texts.needs_session(self._name, self._request.target, sent=failure.sent)
-        if failure.reason is Reason.TIMED_OUT:
+        if failure.reason is Reason.TIMED_OUT and (failure.sent or self._slot.round):
             return texts.took_too_long(self._name, self._relay.definition.timeout_seconds, sent=failure.sent)
         return texts.sentence_of(failure)
 
