@@ -526,6 +526,8 @@ class _RelayRun:
         """Return what the caller reads about a failure. A function that could ask only in a session is remembered."""
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
+        if failure.reason is Reason.BREAKER_OPEN:
+            self._relay.telemetry.failed(self._name, failure.reason)  # nothing was sent, so no client has counted it
         self._log(failure)
         return CannotContinue(self._sentence(failure))
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gateway.upstreams.breaker import FAILURES
 from gateway.upstreams.lists.subscriptions import MAX_URIS
 from loadtest.cluster import wait_until
 from tests.upstreams.servers.hostile import Hostile, huge_body, silence
@@ -79,7 +80,22 @@ async def test_failing_slow_huge_and_aborted_calls_of_one_caller_cost_another_on
                         task.cancel()
                     await asyncio.wait(harming)
             assert texts == ["fine"] * GOOD_CALLS
-            assert site.metric("gateway_upstream_failures_total", upstream="bad", reason="breaker_open") == 0
+            assert site.metric("gateway_upstream_breaker_open", upstream="bad") == 0
+
+
+async def test_a_tool_that_fails_again_and_again_for_one_caller_is_refused_for_nobody_else(tmp_path: Path) -> None:
+    with Hostile() as server, Site(tmp_path, {"bad": entry(server.url)}, names=["r1"]) as site:
+        site.wait_listed("bad")
+        async with site.user("mallory") as mallory, site.user("alice") as alice:
+            for _ in range(FAILURES):
+                assert "may have acted" in (await mallory.call("bad__not_json")).text
+            asked = len(server.asked)
+            assert "Nothing was sent" in (await mallory.call("bad__not_json")).text
+            assert server.asked[asked:] == []
+            assert "may have acted" in (await alice.call("bad__not_json")).text
+            assert (await mallory.call("bad__echo")).text == "fine"
+        assert site.metric("gateway_upstream_failures_total", upstream="bad", reason="breaker_open") == 1
+        assert site.metric("gateway_upstream_breaker_open", upstream="bad") == 0
 
 
 class Tenants:
