@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
@@ -21,7 +21,7 @@ from gateway.upstreams.lists.subscriptions import MAX_URIS
 from loadtest.cluster import wait_until
 from tests.upstreams.servers.hostile import Hostile, huge_body, silence
 from tests.upstreams.servers.plain_http import Exchange, PlainServer
-from tests.upstreams.servers.recording import Recording
+from tests.upstreams.servers.recording import Recording, Refusal
 from tests.upstreams.site import Site, User, entry
 
 pytestmark = pytest.mark.slow
@@ -194,9 +194,19 @@ def is_followed(server: Recording, uri: str) -> bool:
     return any(uri in each.wanted.get("resourceSubscriptions", ()) for each in list(server.listeners))
 
 
-async def test_streams_of_one_caller_hide_no_change_from_another_one(tmp_path: Path) -> None:
+class Refusing(Recording):
+    """Refuses a whole stream for each resource whose name begins with `!`."""
+
+    async def _listen(self, exchange: Exchange, request_id: Any, params: Mapping[str, Any]) -> None:
+        if any("!" in uri for uri in params["notifications"].get("resourceSubscriptions", ())):
+            raise Refusal(-32602, "Unknown resource")
+        await super()._listen(exchange, request_id, params)
+
+
+@pytest.mark.parametrize("kind", [Recording, Refusing])
+async def test_streams_of_one_caller_hide_no_change_from_another_one(tmp_path: Path, kind: type[Recording]) -> None:
     numbers = count()
-    with Recording() as server, Site(tmp_path, {"up": entry(server.url)}, names=["r1"]) as site:
+    with kind() as server, Site(tmp_path, {"up": entry(server.url)}, names=["r1"]) as site:
         site.wait_listed("up")
 
         async def harm() -> None:
