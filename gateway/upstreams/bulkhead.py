@@ -71,6 +71,10 @@ class Bulkhead:
 
     async def _enter(self, caller: Hashable) -> None:
         """Wait for a place and for the rate, with the other callers in turn."""
+        if self._pace is None and not self._queue.size and self.in_flight < self._places - self._reserve:
+            self._queue.take(caller)  # as `_fill` would: nobody waits, and more than the reserve is free
+            self._count(1)
+            return
         self._check_room(caller)
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.add(caller, place)
