@@ -22,6 +22,7 @@ from typing import IO, Literal
 
 from bench.peers.envoy.config import config as envoy_config
 from gateway.auth.tokens import mint
+from gateway.ensured import ensured
 
 TOP = Path(__file__).resolve().parent.parent
 START_SECONDS = 30.0
@@ -194,6 +195,17 @@ def upstream(cores: Cores, tools: int = 1) -> Iterator[Server]:
     command = [sys.executable, "-m", "bench.peers.upstream", str(port), str(tools)]
     with _serving("upstream", port, command, Cores(server=cores.load, load=cores.load)) as server:
         yield server
+
+
+@contextmanager
+def hostile(cores: Cores, server: Server, prefix: str) -> Iterator[Program]:
+    """Run a caller whose calls to an upstream all go wrong, on the core of the load."""
+    token = token_for("hostile", ensured(server.environment, "it is ours"))
+    command = [sys.executable, "-m", "bench.peers.hostile", str(server.port), prefix, token]
+    with _running("hostile caller", command, cores.load) as program:
+        yield program
+        if program.process.poll() is not None:
+            raise ServerError(f"{program.name} ended: {program.last_output()}")
 
 
 @contextmanager

@@ -12,11 +12,11 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench import servers
 from bench.cases import Plans, Target, echo_plans, request
@@ -36,12 +36,23 @@ THROUGH: Final = "mcp SDK, behind ours"
 PROXIED: Final = "echo of an upstream"
 LOCAL: Final = "local echo"
 LIST: Final = "tools/list, a page of 2,500 tools"
+ALONE: Final = "echo of an upstream, one caller"
+BESIDE: Final = "the same beside a caller whose calls fail, hang, are huge and given up"
+SHARED: Final = "shared"
+"""The upstream of both callers."""
+STRICT: Final = {"timeout_seconds": 1, "max_result_bytes": 2**20, "max_in_flight": 16}
+"""Its options: so calls that hang end, and those that are huge are cut."""
+NO_OPTIONS: Final[Mapping[str, int]] = {}
+CONNECTIONS_OF_ONE: Final = 8
+SETTLE_SECONDS: Final = 2.0
+"""Load before such a measurement: the first calls that hang have ended then."""
 UPSTREAMS: Final = 10
 TOOLS_EACH: Final = 250
 
 BESIDE_ENVOY: Final = Goal("CPU time of a proxied echo, identity and audit on, compared with Envoy's mcp_router", 3)
 BESIDE_FASTMCP: Final = Goal("CPU time of a proxied echo, compared with fastmcp's proxy", 0.01)
 TAIL: Final = Goal("99th percentile of an echo of the SDK at 32 connections, compared with calling it directly", 1.5)
+FAIR: Final = Goal("99th percentile of a caller's echo beside one whose calls all go wrong, compared with alone", 1.5)
 LISTS: Final = Goal("CPU time of tools/list of 10 upstreams × 250 tools, compared with 2,500 local tools", 1.03)
 LOCAL_TOOLS: Final = Goal("CPU time of a local echo beside 10 upstreams, compared with none", 1.03)
 
@@ -54,11 +65,15 @@ class Case:
         name: of the case.
         server: its name in the report.
         make_plans: makes the plans of the load.
+        by_one: whether one caller has all connections, and not each another one.
+        beside: the prefix of the upstream to which another caller sends calls that all go wrong; "" for none.
     """
 
     name: str
     server: str
     make_plans: Callable[[Target], Plans]
+    by_one: bool = False
+    beside: str = ""
 
 
 def section(options: Options, cores: Cores) -> Section:
@@ -74,17 +89,21 @@ def section(options: Options, cores: Cores) -> Section:
         for number in range(options.rounds):
             print(f"upstreams: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
             for case in CASES:
-                server = running[case.server]
-                plans = case.make_plans(Target(server.port, server.tokens(options.connections)))
-                found = measure(
-                    server.port,
-                    plans,
-                    warmup_seconds=options.warmup_seconds,
-                    seconds=options.seconds,
-                    server_cpu=server.cpu_seconds,
-                )
+                found = _measured(case, running[case.server], options, cores)
                 measured.setdefault((case.name, case.server), []).append(found)
     return _summed_up(measured, options)
+
+
+def _measured(case: Case, server: Server, options: Options, cores: Cores) -> Measurement:
+    tokens = [server.token] * CONNECTIONS_OF_ONE if case.by_one else server.tokens(options.connections)
+    with servers.hostile(cores, server, case.beside) if case.beside else nullcontext():
+        return measure(
+            server.port,
+            case.make_plans(Target(server.port, tokens)),
+            warmup_seconds=SETTLE_SECONDS if case.by_one else options.warmup_seconds,
+            seconds=options.seconds,
+            server_cpu=server.cpu_seconds,
+        )
 
 
 def _start(stack: ExitStack, cores: Cores, folder: Path) -> dict[str, Server]:
@@ -92,8 +111,8 @@ def _start(stack: ExitStack, cores: Cores, folder: Path) -> dict[str, Server]:
     upstream = stack.enter_context(servers.upstream(cores))
     large = stack.enter_context(servers.upstream(cores, TOOLS_EACH))
     sdk = stack.enter_context(servers.sdk(cores))
-    few = {"up": upstream, "sdk": sdk}
-    many = {f"up{number}": large for number in range(UPSTREAMS)}
+    few = {"up": _entry(upstream), "sdk": _entry(sdk), SHARED: _entry(upstream, STRICT)}
+    many = {f"up{number}": _entry(large) for number in range(UPSTREAMS)}
     settings = servers.production(**servers.NEVER_OVERLOADED, BENCH_TOOLS=str(UPSTREAMS * TOOLS_EACH))
     ours = settings | {"GATEWAY_TOOLS": "bench.many_tools", "GATEWAY_UPSTREAMS": _file(folder / "few.json", few)}
     twin = settings | {"GATEWAY_TOOLS": "bench.race_tools", "GATEWAY_UPSTREAMS": _file(folder / "many.json", many)}
@@ -109,10 +128,13 @@ def _start(stack: ExitStack, cores: Cores, folder: Path) -> dict[str, Server]:
     }
 
 
-def _file(path: Path, upstreams: Mapping[str, Server]) -> str:
+def _entry(server: Server, options: Mapping[str, int] = NO_OPTIONS) -> dict[str, Any]:
+    return {"url": f"http://127.0.0.1:{server.port}/mcp", "gateway": dict(options)}
+
+
+def _file(path: Path, upstreams: Mapping[str, Any]) -> str:
     """Write a file of upstreams, and return its path."""
-    entries = {name: {"url": f"http://127.0.0.1:{server.port}/mcp"} for name, server in upstreams.items()}
-    path.write_text(json.dumps({"mcpServers": entries}))
+    path.write_text(json.dumps({"mcpServers": upstreams}))
     return str(path)
 
 
@@ -133,6 +155,8 @@ CASES: Final = (
     Case(PROXIED, FASTMCP, partial(echo_plans, tool="up_echo")),
     Case(PROXIED, SDK, echo_plans),
     Case(PROXIED, THROUGH, partial(echo_plans, tool="sdk__echo")),
+    Case(ALONE, OURS, partial(echo_plans, tool=f"{SHARED}__echo"), by_one=True),
+    Case(BESIDE, OURS, partial(echo_plans, tool=f"{SHARED}__echo"), by_one=True, beside=SHARED),
     Case(LOCAL, OURS, echo_plans),
     Case(LOCAL, WITH_UPSTREAMS, echo_plans),
     Case(LIST, OURS, _list_plans),
@@ -170,8 +194,9 @@ def _summed_up(measured: Mapping[tuple[str, str], list[Measurement]], options: O
         "## Upstreams",
         "",
         f"Medians of {options.rounds} interleaved rounds of {options.seconds:g} s each, {options.connections} "
-        "keep-alive connections. Ours checks a token for each connection's user, limits their rates, counts metrics "
-        "and writes an audit log; the others do none of this. The CPU time is that of the gateway's process alone.",
+        f"keep-alive connections, or {CONNECTIONS_OF_ONE} of one caller. Ours checks a token for each connection's "
+        "user, limits their rates, counts metrics and writes an audit log; the others do none of this. The CPU time is "
+        "that of the gateway's process alone.",
         "",
         *table(("server", "case", "req/s", "CPU µs a request", "p50 / p99 ms"), rows, texts=2),
     ]
@@ -199,6 +224,7 @@ def _verdicts(numbers: Mapping[tuple[str, str], Mapping[str, float]]) -> list[Ve
         ratio(BESIDE_ENVOY, cpu, (PROXIED, OURS), (PROXIED, ENVOY)),
         ratio(BESIDE_FASTMCP, cpu, (PROXIED, OURS), (PROXIED, FASTMCP)),
         ratio(TAIL, "p99_ms", (PROXIED, THROUGH), (PROXIED, SDK)),
+        ratio(FAIR, "p99_ms", (BESIDE, OURS), (ALONE, OURS)),
         ratio(LISTS, cpu, (LIST, WITH_UPSTREAMS), (LIST, OURS)),
         ratio(LOCAL_TOOLS, cpu, (LOCAL, WITH_UPSTREAMS), (LOCAL, OURS)),
     ]

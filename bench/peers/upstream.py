@@ -1,7 +1,11 @@
-"""An MCP server that is as cheap as one in Python can be, to stand behind gateways. It only echoes."""
+"""An MCP server that is as cheap as one in Python can be, to stand behind gateways.
+
+Its tools echo. Three more, which no list names, break their calls.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,6 +13,7 @@ from typing import Any
 import msgspec
 
 from bench.peers.serving import serve
+from bench.peers.upstream_tools import FAILS, HANGS, HUGE, HUGE_BYTES
 
 VERSION = "2026-07-28"
 CACHED = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "public"}
@@ -16,6 +21,7 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "require
 
 
 class _Params(msgspec.Struct):
+    name: str = ""
     arguments: dict[str, Any] = {}
 
 
@@ -37,17 +43,42 @@ _results: dict[str, dict[str, Any]] = {
 }
 
 
-async def app(
-    _scope: dict[str, Any],
-    receive: Callable[[], Awaitable[dict[str, Any]]],
-    send: Callable[[dict[str, Any]], Awaitable[None]],
-) -> None:
+_Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+async def fails(send: _Send) -> None:
+    """Answer with a failure."""
+    await send({"type": "http.response.start", "status": 500, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+async def hangs(_send: _Send) -> None:
+    """Answer nothing for a long time."""
+    await asyncio.sleep(600)
+
+
+async def huge(send: _Send) -> None:
+    """Answer more than the gateway takes, without saying how much it will be."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+    for _ in range(0, HUGE_BYTES, len(_PIECE)):
+        await send({"type": "http.response.body", "body": _PIECE, "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+_PIECE = b" " * 65536
+_broken: dict[str, Callable[[_Send], Awaitable[None]]] = {FAILS: fails, HANGS: hangs, HUGE: huge}
+
+
+async def app(_scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send: _Send) -> None:
     """Answer one request."""
     body, more = b"", True
     while more:
         event = await receive()
         body, more = body + event.get("body", b""), event.get("more_body", False)
     request = _decode(body) if body else _Request("")
+    if request.params.name in _broken:
+        await _broken[request.params.name](send)
+        return
     result = _results.get(request.method) or {
         "resultType": "complete",
         "content": [{"type": "text", "text": request.params.arguments.get("text", "")}],

@@ -513,9 +513,10 @@ class RunningCall:
     def _completed(self, value: Any) -> dict[str, Any]:
         call = self.call
         segments, limit = self.journal.segments, self._runner.policy.max_result_bytes
-        # Most results are short texts.
-        if (type(value) is not str or segments or len(value) > limit) and exceeds([value, segments], limit):
-            self._refuse_own("The result")
+        # Most results are short texts. Those of upstreams have a limit of their own.
+        may_be_large = not call.served.upstream and (type(value) is not str or segments or len(value) > limit)
+        if may_be_large and exceeds([value, segments], limit):
+            raise ResultTooLarge("The result", limit)
         fields = call.served.whole_result(value, call.target, self.journal)
         if not isinstance(call.served, Resource):
             return call.words.complete(fields)

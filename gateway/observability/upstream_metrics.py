@@ -58,6 +58,7 @@ class UpstreamMetrics:
             Gauge(name, documentation, ["upstream"], registry=registry) for name, documentation in _GAUGES
         )
         self._durations: dict[tuple[str, str], Distribution] = {}
+        self._in_flight_of: dict[str, Gauge] = {}
 
     def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
         """Count a request to an upstream that has ended, and how long it took. Failures have a metric of their own."""
@@ -105,10 +106,14 @@ class UpstreamMetrics:
 
     def in_flight(self, upstream: str, requests: int) -> None:
         """Set how many requests an upstream works on."""
-        self._in_flight.labels(upstream).set(requests)
+        gauge = self._in_flight_of.get(upstream)
+        if gauge is None:
+            gauge = self._in_flight_of[upstream] = self._in_flight.labels(upstream)
+        gauge.set(requests)
 
     def forget(self, upstream: str) -> None:
         """Remove the gauges of an upstream that is no longer configured; its counters stay."""
         for gauge in (self._entries, self._breakers, self._in_flight):
             gauge.remove_by_labels({"upstream": upstream})
+        self._in_flight_of.pop(upstream, None)
         self._warned_at = {place: at for place, at in self._warned_at.items() if place[0] != upstream}

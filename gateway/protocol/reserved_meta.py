@@ -8,6 +8,8 @@ from typing import Any, Final
 _LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
 _NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _OURS: Final = "dev.sealedgateway"
+_USUAL: Final = "io.modelcontextprotocol/"
+"""The prefix that every request has, which is known at once."""
 
 
 def is_reserved(name: str) -> bool:
@@ -16,6 +18,8 @@ def is_reserved(name: str) -> bool:
     The prefixes of 2026-07-28 have `modelcontextprotocol` or `mcp` as their second label. Earlier revisions also
     reserved them as the first one.
     """
+    if name.startswith(_USUAL):
+        return True
     if "/" not in name:
         return name in _NAMES
     prefix = name.partition("/")[0].lower()

@@ -89,10 +89,10 @@ class CallerLists(Protocol):
     """The lists of an upstream that shows each caller other entries."""
 
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
-        """Return what one caller may see, by exposed name or URI, in the upstream's order.
+        """Return what one caller may see, by exposed name or URI, in the upstream's order. This takes 2 s at most.
 
         Raises:
-            GatewayError: the list cannot be had now. The caller then gets a list without this part.
+            GatewayError: the list cannot be had in time. The caller then gets a list without this part.
         """
         ...
 

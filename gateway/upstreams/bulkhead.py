@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import Callable, Hashable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from gateway.errors import Overloaded
@@ -56,21 +56,20 @@ class Bulkhead:
         self._wait_seconds = wait_seconds
         self.in_flight = 0
 
-    @contextlib.asynccontextmanager
-    async def place(self, caller: Hashable) -> AsyncIterator[None]:
+    def place(self, caller: Hashable) -> AbstractAsyncContextManager[None]:
         """Hold a place of a caller while the context is open. The anonymous caller is None.
 
         Raises:
             Overloaded: no place came free in time, too many requests wait, or the rate is used up. Nothing was sent.
         """
-        await self._enter(caller)
-        try:
-            yield
-        finally:
-            self._leave(caller)
+        return _Place(self, caller)
 
-    async def _enter(self, caller: Hashable) -> None:
-        """Wait for a place and for the rate, with the other callers in turn."""
+    async def enter(self, caller: Hashable) -> None:
+        """Wait for a place and for the rate, with the other callers in turn. `leave` gives it back."""
+        if self._pace is None and not self._queue.size and self.in_flight < self._places - self._reserve:
+            self._queue.take(caller)  # as `_fill` would: nobody waits, and more than the reserve is free
+            self._count(1)
+            return
         self._check_room(caller)
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.add(caller, place)
@@ -82,7 +81,7 @@ class Bulkhead:
                 await place
         except BaseException as error:
             if place.done() and not place.cancelled():  # the place was given to a request that is gone
-                self._leave(caller)
+                self.leave(caller)
             else:
                 self._queue.remove(caller, place)
             if isinstance(error, TimeoutError):
@@ -97,7 +96,8 @@ class Bulkhead:
         if room <= 0 or (caller is not None and own > 0 and own >= room):
             raise Overloaded
 
-    def _leave(self, caller: Hashable) -> None:
+    def leave(self, caller: Hashable) -> None:
+        """Give a place of a caller to the next request."""
         self._queue.free(caller)
         self._count(-1)
         self._fill()
@@ -140,6 +140,22 @@ class Bulkhead:
     def _count(self, requests: int) -> None:
         self.in_flight += requests
         self._on_change(self.in_flight)
+
+
+class _Place:
+    """A place of a caller. For a request that does not wait, this takes half the time of a generator."""
+
+    __slots__ = ("_bulkhead", "_caller")
+
+    def __init__(self, bulkhead: Bulkhead, caller: Hashable) -> None:
+        self._bulkhead = bulkhead
+        self._caller = caller
+
+    async def __aenter__(self) -> None:
+        await self._bulkhead.enter(self._caller)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._bulkhead.leave(self._caller)
 
 
 class _Pace:

@@ -1,4 +1,4 @@
-"""Sends requests to an upstream within its limits: its places, its rate and its breaker."""
+"""Sends requests to an upstream within its limits: its places, its rate, its breaker, and the failures of callers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Protocol, Unpack
 
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
+from gateway.upstreams.failing import Failing, FailingCalls
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
 
@@ -33,21 +34,25 @@ class GuardedClient:
         self._client = client
         self._breaker = breaker
         self._bulkhead = bulkhead
+        self._failing = FailingCalls()
 
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
         """Send a request and return its result; see `StatelessClient.request`. The wait for a place is not counted.
 
-        An open breaker raises `UpstreamFailure` too. If no place became free in time, `Overloaded` is raised, and
-        nothing was sent.
+        An open breaker raises `UpstreamFailure` too, and so does a call like those of the same caller that have failed
+        again and again. If no place became free in time, `Overloaded` is raised. Nothing was sent then.
         """
-        if self._breaker.is_open:
+        principal = options["requester"].principal
+        # Callers without a token cannot be told apart: what one of them causes must not stop the others.
+        call = (principal, params["name"]) if principal is not None and "name" in params else None
+        if self._breaker.is_open or (self._failing.rows and self._failing.refuses(call)):
             raise self._refused()
-        async with self._bulkhead.place(options["requester"].principal):
+        async with self._bulkhead.place(principal):
             if self._breaker.is_open:
                 raise self._refused()
-            with _Judged(self._breaker):
+            with _Judged(self._breaker, self._failing, call):
                 return await self._client.request(method, params, **options)
 
     def _refused(self) -> UpstreamFailure:
@@ -55,10 +60,12 @@ class GuardedClient:
 
 
 class _Judged:
-    """Reports to the breaker how a request ended, if that concerns everybody."""
+    """Reports how a request ended: to the breaker if that concerns everybody, else for the call."""
 
-    def __init__(self, breaker: Breaker) -> None:
+    def __init__(self, breaker: Breaker, failing: FailingCalls, call: Failing) -> None:
         self._breaker = breaker
+        self._failing = failing
+        self._call = call
 
     def __enter__(self) -> None:
         """Begin."""
@@ -67,5 +74,10 @@ class _Judged:
         """Report the end."""
         if error is None or isinstance(error, UpstreamError):
             self._breaker.succeeded()
-        elif isinstance(error, UpstreamFailure) and error.concerns_all:
-            self._breaker.failed()
+            if self._failing.rows:
+                self._failing.succeeded(self._call)
+        elif isinstance(error, UpstreamFailure):
+            if error.concerns_all:
+                self._breaker.failed()
+            elif error.sent:
+                self._failing.failed(self._call)

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -36,7 +36,7 @@ from gateway.errors import (
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester
 from gateway.protocol.param_headers import ParamHeader
-from gateway.protocol.reserved_meta import without_reserved
+from gateway.protocol.reserved_meta import is_reserved
 from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.asking import (
     MAX_CARRIED_BYTES,
@@ -248,8 +248,7 @@ class EntryRelay:
         raise InvalidRequestState(reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _RelayedRequest:
+class _RelayedRequest(msgspec.Struct, frozen=True):
     """The request of one call.
 
     `target` is the name or URI that the client sent, `own` the same as the upstream knows it. `params` are those of the
@@ -267,7 +266,7 @@ class _RelayedRequest:
         """Return the same request for what the upstream knows by this name."""
         params = {**self.params, "name": own}
         headers = mirrored(compiled, params["arguments"]) if compiled else ()
-        return replace(self, own=own, params=params, param_headers=headers, repeatable=repeatable)
+        return msgspec.structs.replace(self, own=own, params=params, param_headers=headers, repeatable=repeatable)
 
 
 def _headers_of(slot: Slot) -> tuple[ParamHeader, ...]:
@@ -315,7 +314,7 @@ class _RelayRun:
         if self._learn is not None:
             self._requester.step_aside()
             own = await self._learn(self._requester)
-            self._request = replace(self._request, own=own, params={"uri": own})
+            self._request = msgspec.structs.replace(self._request, own=own, params={"uri": own})
         if self._relay.sessions.has(self._requester.principal, self._request.method, self._request.own):
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
@@ -405,7 +404,8 @@ class _RelayRun:
             return
         encoded = encode(arguments)
         params["arguments"] = msgspec.Raw(encoded)
-        self._request = replace(self._request, params={**self._request.params, "arguments": params["arguments"]})
+        kept = {**self._request.params, "arguments": params["arguments"]}
+        self._request = msgspec.structs.replace(self._request, params=kept)
         arguments.clear()
         leg.away.aside_bytes = len(encoded)
         leg.away.restore_arguments = lambda: arguments.update(decode(encoded, sys.maxsize, sys.maxsize))
@@ -413,8 +413,8 @@ class _RelayRun:
     def _set_meta_aside(self, params: dict[str, Any]) -> None:
         """Do the same with the large values of the request's `_meta`, but for good: only the upstream reads them."""
         meta = self._requester.meta
-        for name, value in without_reserved(meta).items():
-            if type(value) in _CONTAINERS:
+        for name, value in meta.items():
+            if type(value) in _CONTAINERS and not is_reserved(name):
                 params["_meta"][name] = meta[name] = msgspec.Raw(encode(value))
 
     def _spend(self, leg: RelayLeg, began: float) -> None:
@@ -526,13 +526,15 @@ class _RelayRun:
         """Return what the caller reads about a failure. A function that could ask only in a session is remembered."""
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
+        if failure.reason is Reason.BREAKER_OPEN:
+            self._relay.telemetry.failed(self._name, failure.reason)  # nothing was sent, so no client has counted it
         self._log(failure)
         return CannotContinue(self._sentence(failure))
 
     def _sentence(self, failure: UpstreamFailure) -> str:
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             return texts.needs_session(self._name, self._request.target, sent=failure.sent)
-        if failure.reason is Reason.TIMED_OUT:
+        if failure.reason is Reason.TIMED_OUT and (failure.sent or self._slot.round):
             return texts.took_too_long(self._name, self._relay.definition.timeout_seconds, sent=failure.sent)
         return texts.sentence_of(failure)
 

@@ -34,9 +34,6 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 250
 """The number of entries on one page of a list."""
 
-CALLER_SECONDS: Final = 5.0
-"""How long a page waits for the upstreams that show each caller other entries."""
-
 FIRST_LISTING_SECONDS: Final = 2.0
 """How long the first lists wait for an upstream that has never been listed. Later ones do not wait for it."""
 
@@ -140,8 +137,7 @@ class Catalogue:
     ) -> dict[str, Any]:
         """Return one page of a list to which upstreams add what this caller may see; see `page`.
 
-        An upstream that does not answer within `CALLER_SECONDS` is missing from the page, and clients may cache it for
-        a second only.
+        An upstream whose list cannot be had now is missing from the page, and clients may cache it for a second only.
         """
         place = None if cursor is None else self._read(name, cursor)
         has_tasks = self._tasks is None or supports(capabilities, self._tasks)
@@ -363,10 +359,7 @@ async def _entries_of(share: Share, kind: Kind, requester: Requester) -> Mapping
     if lists is None:
         return None
     try:
-        async with asyncio.timeout(CALLER_SECONDS):
-            return await lists.entries(kind, requester)
-    except TimeoutError:
-        log.warning("the list of a caller took too long", extra={"upstream": share.part.name, "list": kind})
+        return await lists.entries(kind, requester)
     except InvalidRequest:
         raise  # the caller is at fault, not the upstream
     except GatewayError as error:

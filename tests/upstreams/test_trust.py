@@ -23,7 +23,7 @@ from tests.token_endpoint import TokenEndpoint
 from tests.upstreams.conftest import SHARED_CREDENTIAL, UserOf
 from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.recording import Recording
-from tests.upstreams.site import Site, entry
+from tests.upstreams.site import SECONDS, Site, entry
 from tests.upstreams.test_asking import ADA, ANSWERS
 from tests.wires.draft.deployment import AUDIENCE, SECRET
 from tests.wires.draft.messages import accept, call_params
@@ -219,6 +219,28 @@ async def test_a_token_that_the_upstream_refuses_is_renewed_once(
         assert reply.result["isError"]
         assert 5 - checking.refuses <= 2
         checking.refuses = 0
+
+
+async def test_an_upstream_that_cannot_be_reached_is_refused_until_it_answers_without_any_call(
+    fresh: Site, orders: Recording
+) -> None:
+    """The gateway itself has no token for it, and finds out all the same."""
+    replica = fresh.replicas[0]
+
+    def is_open() -> bool:
+        return replica.metric("gateway_upstream_breaker_open", upstream="orders") == 1
+
+    async with fresh.user("patient", urls=[replica.url]) as user:
+        assert (await user.call("orders__echo", {"text": "before"})).text == "before"
+        orders.server.run(orders.server.stop())
+        try:
+            async with asyncio.timeout(SECONDS):
+                while not is_open():
+                    assert (await user.call("orders__echo", {"text": "lost"})).result["isError"]
+        finally:
+            orders.server.run(orders.server.listen())
+        await asyncio.to_thread(wait_until, lambda: not is_open(), "the end of the refusals")
+        assert (await user.call("orders__echo", {"text": "after"})).text == "after"
 
 
 async def test_a_caller_whose_token_cannot_be_exchanged_does_not_reach_the_upstream(

@@ -8,6 +8,7 @@ can send it. All others need a session.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -30,6 +31,9 @@ LEARNT_SECONDS: Final = 3600.0
 
 REFUSED_SECONDS: Final = 60.0
 """The same for one that can be called only in a session."""
+
+SUSPECTED_SECONDS: Final = 10.0
+"""How often an error of a call may have it asked again: callers cause such errors, and all calls wait meanwhile."""
 
 KnownEra: TypeAlias = Literal["stateless", "sessionless", "session"]
 _CalledEra: TypeAlias = Literal["stateless", "sessionless"]
@@ -86,6 +90,8 @@ class EraClient:
         self._learning = asyncio.Lock()
         self._era: KnownEra | None = None
         self._asks_again_at = 0.0
+        self._trusted_until = -math.inf
+        self._unreachable = 0
 
     @property
     def era(self) -> KnownEra | None:
@@ -124,7 +130,8 @@ class EraClient:
         try:
             return await self._clients[era].request(method, params, **options)
         except UpstreamError as error:
-            if error.code in _OTHER_ERA:
+            if error.code in _OTHER_ERA and self._clock() >= self._trusted_until:
+                self._trusted_until = self._clock() + SUSPECTED_SECONDS
                 self._asks_again_at = 0.0
             raise
 
@@ -160,15 +167,25 @@ class EraClient:
         return self._era == "stateless" or (self._era is not None and self._clock() < self._asks_again_at)
 
     async def _learn(self, probe: _Probe, step: _Step) -> dict[str, Any]:
-        """Ask the upstream, for one request at a time, within the time of the request that needs it."""
+        """Ask the upstream, for one request at a time, within the time of the request that needs it.
+
+        If it cannot be reached, this is what all requests learn that waited meanwhile.
+        """
+        before = self._unreachable
         try:
             async with asyncio.timeout(probe.ends_at - self._clock()):
                 await self._learning.acquire()
         except TimeoutError:
             detail = "it did not say in time how to call it"
             raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=False, detail=detail) from None
+        if self._unreachable != before:
+            self._learning.release()
+            raise UpstreamFailure(self._upstream, Reason.UNREACHABLE, sent=False)
         try:
             return await step(probe)
+        except UpstreamFailure as failure:
+            self._unreachable += failure.reason is Reason.UNREACHABLE
+            raise
         finally:
             self._learning.release()
 

@@ -51,8 +51,10 @@ TURN_SECONDS: Final = 1.0
 """How many lists are read before others wait, and for how long. So many callers at once have room, and lists that never
 end hold up nobody for long."""
 
-WAIT_SECONDS: Final = 5.0
-"""How long a caller waits for a list. Reading it continues, so that the next request may find it."""
+LIST_SECONDS: Final = 2.0
+CALL_SECONDS: Final = 5.0
+"""How long a list of the gateway waits for one of an upstream, and how long a call does that is judged by it. Reading
+it continues, so that the next request may find it."""
 
 SHORTEST_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 300.0
@@ -135,13 +137,13 @@ class ListsByCaller:
 
     async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
         """Return what one caller may see, by exposed name or URI, in the upstream's order; see `shown`."""
-        return (await self.shown(kind, requester)).served
+        return (await self.shown(kind, requester, LIST_SECONDS)).served
 
-    async def shown(self, kind: Kind, requester: Requester) -> Shown:
+    async def shown(self, kind: Kind, requester: Requester, seconds: float = CALL_SECONDS) -> Shown:
         """Return what one caller may see of a list.
 
-        A list that is due is read again while the request waits. If that fails, the list of before is returned; without
-        one, a `GatewayError` is raised.
+        A list that is due is read again while the request waits. If that fails or takes longer than these seconds, the
+        list of before is returned; without one, a `GatewayError` is raised.
         """
         caller = caller_of(requester, self._definition, RELAYED_CAPABILITIES)
         key = (kind, caller.principal, tuple(sorted(caller.headers.items())))
@@ -152,7 +154,7 @@ class ListsByCaller:
                 return kept.shown
         requester.step_aside()
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(seconds):
                 return (await asyncio.shield(await self._started(key, caller))).shown
         except (TimeoutError, Overloaded, UpstreamFailure, UpstreamError) as problem:
             if kept is not None and not _is_refusal(problem):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -22,6 +24,9 @@ MAX_URIS: Final = 1_000
 """How many resources of one upstream are subscribed to at once. Changes of further ones are not announced: they are the
 last ones of the callers that watch most."""
 
+MAX_TRIALS: Final = 40
+"""How many streams may be opened to find out which resources an upstream refuses. One of 1,000 takes about 20."""
+
 GATHER_SECONDS: Final = 0.05
 """How long changed subscriptions are gathered before the upstream is asked again."""
 
@@ -32,6 +37,9 @@ STEADY_SECONDS: Final = 30.0
 
 Listen: TypeAlias = Callable[[dict[str, Any]], AbstractAsyncContextManager[Changes]]
 """Opens a `subscriptions/listen` stream with a filter. Entering it ends with the upstream's acknowledgement."""
+
+_Followed: TypeAlias = tuple[Hashable, str]
+"""A caller and a resource."""
 
 _LISTS: Final = ("tools", "prompts", "resources")
 _LIST_CHANGED: Final = frozenset(f"notifications/{name}/list_changed" for name in _LISTS)
@@ -51,6 +59,9 @@ class ChangeStream:
     If the stream breaks, it is opened again, with pauses that grow. Then everything may have changed meanwhile, so all
     of it is announced. To change what it listens for, a new stream is opened before the old one ends, so that nothing
     is missed. `updated` gets the upstream's own URI.
+
+    An upstream should acknowledge what it can follow. If it refuses a whole stream instead, the resources that it
+    refuses are left out, and new ones of the callers that named them. After a while, they are tried again.
     """
 
     def __init__(
@@ -63,6 +74,10 @@ class ChangeStream:
         self._discovered = Discovered()
         self._uris: Counter[str] = Counter()
         self._uris_of: dict[Hashable, Counter[str]] = {}
+        self._accepted: dict[Hashable, AbstractSet[str]] = {}  # of the callers of whom something was refused
+        self._trying_again: asyncio.TimerHandle | None = None
+        self._trial_pause = FIRST_RETRY_SECONDS
+        self._tried_at = -math.inf
         self._look_again = asyncio.Event()
         self._streams: set[asyncio.Task[None]] = set()
         self._has_missed = False
@@ -114,6 +129,8 @@ class ChangeStream:
                 else:
                     await self._news(current)
         finally:
+            if self._trying_again is not None:
+                self._trying_again.cancel()
             for task in self._streams:
                 task.cancel()
             if self._streams:
@@ -129,39 +146,86 @@ class ChangeStream:
         await self._rest()
 
     async def _listen_to(self, wanted: dict[str, Any]) -> None:
-        """Open a stream, and end the older one if there is one. Pause if the upstream refuses it."""
+        """Open a stream, and end the older one if there is one. Pause if that fails."""
         newer = await self._open(wanted)
-        is_refused = newer is None
-        if self._is_rejected and self._current is None:
-            newer = await self._open_for_lists(wanted)
-        if newer is not None:
-            await self._replace(newer)
-            self._opened_at = asyncio.get_running_loop().time()
-            self._catch_up()
-        if is_refused:
-            self._has_missed = self._has_missed or newer is not None  # changes of resources
+        if newer is None and self._is_rejected and _RESOURCES in wanted:
+            await self._leave_out_refused()
+            wanted = self._wanted()
+            if not wanted or (self._current is not None and self._current.wanted == wanted):
+                return
+            newer = await self._open(wanted)
+        if newer is None:
             await self._rest()
+            return
+        await self._replace(newer)
+        self._opened_at = asyncio.get_running_loop().time()
+        self._catch_up()
 
     def _wanted(self) -> dict[str, Any]:
         """Return the filter to listen with; it is empty if there is nothing to listen for."""
         offers = self._discovered.offers
         wanted: dict[str, Any] = {f"{name}ListChanged": True for name in _LISTS if offers(name, "listChanged")}
-        if self._uris and offers("resources", "subscribe"):
-            wanted[_RESOURCES] = sorted(self._shared())
-        return wanted
+        shared = self._shared() if offers("resources", "subscribe") else ()
+        return {**wanted, _RESOURCES: sorted(shared)} if shared else wanted
 
     def _shared(self) -> Collection[str]:
         """Return the resources to subscribe to. Of too many, callers get one each in turn, their oldest first."""
-        if len(self._uris) <= MAX_URIS:
+        if len(self._uris) <= MAX_URIS and not self._accepted:
             return self._uris
         chosen: dict[str, None] = {}
-        for turn in itertools.zip_longest(*self._uris_of.values()):
+        for turn in itertools.zip_longest(*map(self._wanted_by, self._uris_of)):
             for uri in turn:
                 if uri is not None:
                     chosen[uri] = None
                 if len(chosen) == MAX_URIS:
                     return chosen
         return chosen
+
+    def _wanted_by(self, caller: Hashable) -> list[str]:
+        """Return the resources of a caller, without those that the upstream refuses."""
+        own, accepted = self._uris_of[caller], self._accepted.get(caller)
+        return [uri for uri in own if accepted is None or uri in accepted]
+
+    async def _leave_out_refused(self) -> None:
+        """Find out which resources the upstream refuses, adding fewer and fewer. They are tried again later."""
+        shared = set(self._shared())
+        followed = [(caller, uri) for caller in self._uris_of for uri in self._wanted_by(caller) if uri in shared]
+        untried, accepted, trials = deque(_halves(followed)), set[_Followed](), MAX_TRIALS
+        while untried and trials:
+            some, trials = untried.popleft(), trials - 1
+            if await self._accepts({uri for _, uri in (*accepted, *some)}):
+                accepted.update(some)
+            elif not self._is_rejected:
+                break  # it cannot be asked now
+            else:
+                untried.extend(_halves(some))
+        for caller in {caller for caller, uri in followed if (caller, uri) not in accepted}:
+            self._accepted[caller] = {uri for each, uri in accepted if each == caller}
+        self._try_again_later()
+
+    async def _accepts(self, uris: AbstractSet[str]) -> bool:
+        """Return whether the upstream opens a stream for these resources. The stream ends at once."""
+        trial = await self._open({_RESOURCES: sorted(uris)})
+        if trial is not None:
+            trial.task.cancel()
+            await asyncio.wait({trial.task})
+        return trial is not None
+
+    def _try_again_later(self) -> None:
+        """Let resources that were left out be tried again after a pause. It grows, unless the last one was long ago."""
+        loop = asyncio.get_running_loop()
+        if self._trying_again is not None:
+            return
+        if loop.time() - self._tried_at > 2 * LONGEST_RETRY_SECONDS:
+            self._trial_pause = FIRST_RETRY_SECONDS
+        self._tried_at = loop.time()
+        self._trying_again = loop.call_later(varied(self._trial_pause), self._try_again)
+        self._trial_pause = min(2 * self._trial_pause, LONGEST_RETRY_SECONDS)
+
+    def _try_again(self) -> None:
+        self._accepted, self._trying_again = {}, None
+        self._has_missed = True
+        self._look_again.set()
 
     async def _open(self, wanted: dict[str, Any]) -> _Stream | None:
         """Open a stream; return None if the upstream does not acknowledge it."""
@@ -176,11 +240,6 @@ class ChangeStream:
         finally:
             waiting.cancel()
         return _Stream(wanted, task) if opened.is_set() else None
-
-    async def _open_for_lists(self, wanted: dict[str, Any]) -> _Stream | None:
-        """Open a stream without resources: an upstream may refuse one that a client has named."""
-        lists = {name: value for name, value in wanted.items() if name != _RESOURCES}
-        return await self._open(lists) if lists and lists != wanted else None
 
     async def _replace(self, newer: _Stream | None) -> None:
         older, self._current = self._current, newer
@@ -229,3 +288,16 @@ class ChangeStream:
         """Pause before the next attempt. Random pauses keep replicas from returning all at once."""
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_RETRY_SECONDS)
         await asyncio.sleep(varied(pause))
+
+
+def _halves(some: list[_Followed]) -> list[list[_Followed]]:
+    """Return two parts of what callers follow: each with other callers, or with half of the resources of one.
+
+    One resource has no parts.
+    """
+    callers = list(dict.fromkeys(caller for caller, _ in some))
+    if len(callers) > 1:
+        first = set(callers[: len(callers) // 2])
+        return [[each for each in some if (each[0] in first) is is_first] for is_first in (True, False)]
+    half = len(some) // 2
+    return [some[:half], some[half:]] if half else []

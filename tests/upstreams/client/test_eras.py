@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
 from gateway.http_client.client import HttpClient
 from gateway.upstreams.client.dialects import Sessionless, Stateless
-from gateway.upstreams.client.eras import LEARNT_SECONDS, REFUSED_SECONDS, EraClient
+from gateway.upstreams.client.eras import LEARNT_SECONDS, REFUSED_SECONDS, SUSPECTED_SECONDS, EraClient
 from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.credentials import PlainHeaders
@@ -221,6 +221,43 @@ async def test_the_era_is_learnt_once_an_hour_and_after_an_error_that_may_mean_a
         await upstream.discover()
         assert earlier.methods[6:] == ["tools/call", "server/discover", "initialize"]
         assert (await upstream.call())["content"][0]["text"] == "hi"
+
+
+async def test_errors_of_calls_have_an_upstream_asked_again_only_now_and_then(earlier: Earlier) -> None:
+    async with speaking(earlier) as upstream:
+        await upstream.call()
+        for number, version in enumerate(("2025-06-18", "2025-03-26", "2025-11-25", "2025-03-26")):
+            earlier.version = version  # it is not the one that was learnt
+            with pytest.raises(UpstreamError):
+                await upstream.call()
+            with contextlib.suppress(UpstreamError):
+                await upstream.call()
+            assert earlier.methods.count("server/discover") == 2, number
+        upstream.now += SUSPECTED_SECONDS
+        earlier.version = "2025-11-25"
+        with pytest.raises(UpstreamError):
+            await upstream.call()
+        assert (await upstream.call())["content"][0]["text"] == "hi"
+        assert earlier.methods.count("server/discover") == 3
+
+
+async def test_calls_that_wait_for_an_upstream_that_cannot_be_reached_do_not_try_one_after_the_other(
+    earlier: Earlier,
+) -> None:
+    tries = 0
+
+    async def lost(*_: object, **__: object) -> NoReturn:
+        nonlocal tries
+        tries += 1
+        await asyncio.sleep(0)
+        raise UpstreamFailure(NAME, Reason.UNREACHABLE, sent=False)
+
+    async with speaking(earlier) as upstream:
+        upstream.client._clients["stateless"].request = lost  # type: ignore[method-assign]
+        for number in (1, 2):
+            found = await asyncio.gather(*(upstream.call() for _ in range(10)), return_exceptions=True)
+            assert [isinstance(each, UpstreamFailure) and each.concerns_all for each in found] == [True] * 10
+            assert tries == number
 
 
 async def test_many_calls_at_once_learn_the_era_once(earlier: Earlier) -> None:

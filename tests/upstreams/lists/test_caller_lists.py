@@ -124,15 +124,29 @@ async def test_a_caller_whom_the_upstream_now_refuses_no_longer_sees_the_list(
 async def test_a_list_that_takes_too_long_is_missing_now_and_there_later(
     callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caller_lists, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(caller_lists, "LIST_SECONDS", 0.01)
     callers.upstream.gate.clear()
     with pytest.raises(UpstreamFailure) as late:
         await callers.names(ADA)
     assert late.value.reason is Reason.TIMED_OUT
     callers.upstream.gate.set()
-    monkeypatch.setattr(caller_lists, "WAIT_SECONDS", 30)
+    monkeypatch.setattr(caller_lists, "LIST_SECONDS", 30)
     assert await callers.names(ADA) == ["bugs__ada_none"]
     assert callers.upstream.count("tools/list") == 1
+
+
+async def test_a_call_waits_longer_for_its_callers_list_than_a_list_does(
+    callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_lists, "LIST_SECONDS", 0.01)
+    finder = callers.live.live.part.finder
+    assert finder is not None
+    callers.upstream.gate.clear()
+    call = asyncio.ensure_future(finder.find_for("tools", "bugs__ada_none", Requester(principal=ADA)))
+    with pytest.raises(UpstreamFailure):
+        await callers.names(ADA)
+    callers.upstream.gate.set()
+    assert await call is not None
 
 
 async def test_lists_are_bounded_and_the_one_used_longest_ago_is_forgotten(

@@ -12,7 +12,7 @@ import pytest
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.lists import subscriptions
 from gateway.upstreams.lists.listing import Discovered
-from gateway.upstreams.lists.subscriptions import MAX_URIS, ChangeStream
+from gateway.upstreams.lists.subscriptions import MAX_TRIALS, MAX_URIS, ChangeStream
 from gateway.upstreams.ports import Changes
 
 ALL = Discovered({"tools": {"listChanged": True}, "resources": {"subscribe": True}})
@@ -33,7 +33,10 @@ class Upstream:
         self.open: list[asyncio.Queue[tuple[str, dict[str, Any]] | None]] = []
         self.most_open = 0
         self.refusals = 0
-        self.refused_uri = ""
+        self.refused: set[str] = set()
+        self.most = MAX_URIS
+        self.refusals_counted = 0
+        self.lost_after_refusal = 0
         self.moved = asyncio.Event()
         self.events: asyncio.Queue[str] = asyncio.Queue()
         self.subscriptions = ChangeStream(
@@ -45,7 +48,13 @@ class Upstream:
         if self.refusals:
             self.refusals -= 1
             raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
-        if self.refused_uri in wanted.get("resourceSubscriptions", ()):
+        if self.refusals_counted and self.lost_after_refusal:
+            self.lost_after_refusal -= 1
+            raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
+        uris = wanted.get("resourceSubscriptions", ())
+        if not self.refused.isdisjoint(uris) or len(uris) > self.most:
+            self.refusals_counted += 1
+            self.moved.set()
             raise UpstreamError("bugs", -32602, "Unknown resource")
         queue: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
 
@@ -67,6 +76,13 @@ class Upstream:
         """Wait until the only stream is one with this filter."""
         async with asyncio.timeout(5):
             while not (self.filters and self.filters[-1] == wanted and len(self.open) == 1):
+                self.moved.clear()
+                await self.moved.wait()
+
+    async def refused_often(self, times: int) -> None:
+        """Wait until so many streams have been refused."""
+        async with asyncio.timeout(5):
+            while self.refusals_counted < times:
                 self.moved.clear()
                 await self.moved.wait()
 
@@ -98,18 +114,74 @@ async def test_a_list_that_changes_is_noticed(upstream: Upstream) -> None:
         assert await upstream.event() == "lists"
 
 
-async def test_a_resource_that_an_upstream_refuses_does_not_hide_changes_of_lists(upstream: Upstream) -> None:
-    upstream.refused_uri = "memo://bad"
-    upstream.subscriptions.watch("memo://bad", None)
-    upstream.subscriptions.watch("memo://good", None)
+async def test_a_resource_that_an_upstream_refuses_costs_only_itself(upstream: Upstream) -> None:
+    upstream.refused = {"memo://bad", "memo://worse"}
+    good = [f"memo://{number:02}" for number in range(20)]
+    for uri in ("memo://bad", *good, "memo://worse"):
+        upstream.subscriptions.watch(uri, None)
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": good})
+        upstream.open[0].put_nowait(("notifications/resources/updated", {"uri": good[0]}))
+        assert await upstream.event() == good[0]
+
+
+async def test_resources_that_one_caller_names_and_an_upstream_refuses_cost_another_caller_none(
+    upstream: Upstream,
+) -> None:
+    invented = [f"memo://!{number}" for number in range(MAX_URIS // 2)]
+    upstream.refused = set(invented)
+    upstream.subscriptions.watch("memo://a", "alice")
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]})
+        for uri in invented:
+            upstream.subscriptions.watch(uri, "mallory")
+        await upstream.refused_often(MAX_TRIALS // 2)
+        upstream.subscriptions.watch("memo://b", "alice")
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://a", "memo://b"]})
+    assert upstream.refusals_counted <= 3 * MAX_TRIALS
+
+
+async def test_an_upstream_that_follows_few_resources_follows_as_many_as_it_can_of_each_caller(
+    upstream: Upstream,
+) -> None:
+    upstream.most = 10
+    for uri in (f"memo://!{number}" for number in range(100)):
+        upstream.subscriptions.watch(uri, "mallory")
+    for uri in ("memo://a", "memo://b"):
+        upstream.subscriptions.watch(uri, "alice")
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        async with asyncio.timeout(5):
+            while not (upstream.filters and "toolsListChanged" in upstream.filters[-1]):
+                upstream.moved.clear()
+                await upstream.moved.wait()
+        followed = upstream.filters[-1]["resourceSubscriptions"]
+    assert {"memo://a", "memo://b"} < set(followed)
+    assert len(followed) > upstream.most / 2
+
+
+async def test_a_resource_that_was_refused_is_tried_again_and_its_changes_are_made_up_for(upstream: Upstream) -> None:
+    upstream.refused = {"memo://later"}
+    upstream.subscriptions.watch("memo://later", None)
     upstream.subscriptions.discovered(ALL)
     async with upstream.running():
         await upstream.opened({"toolsListChanged": True})
-        upstream.open[0].put_nowait(("notifications/tools/list_changed", {}))
-        assert await upstream.event() == "lists"
-        upstream.subscriptions.unwatch("memo://bad", None)
+        upstream.refused = set()
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://later"]})
+        assert {await upstream.event(), await upstream.event()} == {"lists", "memo://later"}
+
+
+async def test_nothing_is_sorted_out_while_an_upstream_cannot_be_reached(upstream: Upstream) -> None:
+    upstream.refused = {"memo://bad"}
+    for uri in ("memo://bad", "memo://good"):
+        upstream.subscriptions.watch(uri, None)
+    upstream.lost_after_refusal = 3
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
         await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://good"]})
-        assert {await upstream.event(), await upstream.event()} == {"lists", "memo://good"}
+    assert upstream.lost_after_refusal == 0
 
 
 async def test_an_upstream_that_announces_nothing_is_not_asked(upstream: Upstream) -> None:
