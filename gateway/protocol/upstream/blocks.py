@@ -17,6 +17,8 @@ from gateway.protocol.upstream.entries import clean_annotations
 
 MEDIA: Final = ("image", "audio")
 _ROLES: Final = ("user", "assistant")
+_NOT_SAID: Final = frozenset({"content", "structuredContent", "isError", "_meta"})
+"""The members of the result of a tool that say nothing to a model."""
 _FLAGS: Final[Mapping[Any, bool]] = {"true": True, "false": False, 1: True, 0: False}
 _OPTIONAL: Final[Mapping[str, type]] = {"title": str, "description": str, "mimeType": str, "size": int}
 _FIRST_LETTERS: Final[Mapping[str, str]] = {
@@ -54,12 +56,20 @@ def items_of(result: Mapping[str, Any], member: str, heal: Heal) -> list[Any] | 
         return items
     if items is None:
         heal(Deviation.ITEMS_MISSING)
-        structured = result.get("structuredContent") if member == "content" else None
-        return [] if structured is None else [text_block(structured)]
+        said = _said_aside(result) if member == "content" else None
+        return [] if said is None else [text_block(said)]
     if type(items) in {str, dict}:
         heal(Deviation.ITEMS_SHAPE)
         return [items]
     return None
+
+
+def _said_aside(result: Mapping[str, Any]) -> Any:
+    """Return what the result of a tool says without any content, None if it says nothing."""
+    structured = result.get("structuredContent")
+    if structured is not None:
+        return structured
+    return {name: value for name, value in result.items() if name not in _NOT_SAID} or None
 
 
 def flag(value: Any) -> bool | None:

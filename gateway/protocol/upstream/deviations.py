@@ -32,6 +32,7 @@ class Deviation(StrEnum):
     MEMBER_TYPE = "member_type"
     CURSOR = "cursor"
     SCHEMA = "schema"
+    CAPABILITIES = "capabilities"
 
 
 Heal: TypeAlias = Callable[[Deviation], None]
