@@ -24,6 +24,7 @@ HEALED: Final[Mapping[Deviation, str]] = {
     Deviation.ERROR_SHAPE: "an error without a usable code has -32603; one without a message has an empty one",
     Deviation.ITEMS_MISSING: "missing content, messages, contents or lists are empty; other members become text",
     Deviation.ITEMS_SHAPE: "a text or an object in the place of content, messages or contents is its only item",
+    Deviation.STRUCTURED_MISSING: "structured content that a tool promises is the JSON object in its only text",
     Deviation.BLOCK: "a block that clients cannot read becomes a text with all that it says",
     Deviation.SEVERAL_BLOCKS: "a message of a prompt with several blocks becomes several messages",
     Deviation.ROLE: "a role of a prompt's message that is neither `user` nor `assistant` becomes `user`",

@@ -33,10 +33,13 @@ from tests.cpu_time import least_seconds
 from tests.docs.markdown import rows_of, text_of
 from tests.integration.client import connect
 from tests.upstreams.deviations import (
+    IMAGE,
     ITEMS,
     OTHERS,
     RESULTS,
     SCHEMAS,
+    TEXT,
+    content,
     either,
 )
 from tests.upstreams.servers.careless import Careless
@@ -50,8 +53,10 @@ def message(**members: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 7, **members}).encode()
 
 
-def rewritten(method: str, result: Mapping[str, Any], heal: Any = uncounted) -> dict[str, Any]:
-    rewriting = Rewriting(method, "docs", result, uri="file:///asked", heal=heal)
+def rewritten(
+    method: str, result: Mapping[str, Any], heal: Any = uncounted, *, promises: bool = False
+) -> dict[str, Any]:
+    rewriting = Rewriting(method, "docs", result, uri="file:///asked", promises=promises, heal=heal)
     for _ in rewriting.portions():
         pass
     return rewriting.result
@@ -98,6 +103,36 @@ def test_a_result_is_repaired_and_counted_once(
     assert rewritten(method, result, healed.append) == expected
     assert healed == [kind]
     is_valid(method, expected)
+
+
+SAID = content({"type": "text", "text": ' {"total": 3}\n'})
+OTHER_TEXTS = ["[3]", "3", "done", '{"a":1,"a":2}', '{"a":NaN}', "{", '{"a":"' + "a" * 70_000 + '"}']
+
+
+@pytest.mark.parametrize("promised", [SAID, {**SAID, "structuredContent": None, "isError": False}])
+def test_promised_structured_content_is_the_object_in_the_only_text(promised: dict[str, Any]) -> None:
+    healed: Kinds = []
+    result = rewritten("tools/call", promised, healed.append, promises=True)
+    assert result == {**promised, "structuredContent": {"total": 3}}
+    assert healed == [Deviation.STRUCTURED_MISSING]
+    assert rewritten("tools/call", promised) == promised
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {**SAID, "isError": True},
+        {**SAID, "structuredContent": {"total": 4}},
+        content(*SAID["content"], TEXT),
+        content(IMAGE),
+        content(),
+        *(content({"type": "text", "text": text}) for text in OTHER_TEXTS),
+    ],
+)
+def test_what_may_be_no_structured_content_stays_as_it_is(result: dict[str, Any]) -> None:
+    healed: Kinds = []
+    assert rewritten("tools/call", result, healed.append, promises=True) == result
+    assert not healed
 
 
 @pytest.mark.parametrize(("method", "member"), MAIN)

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway.protocol.strict_json import encode
+from gateway.errors import ParseError
+from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.deviations import Deviation, Heal
 from gateway.protocol.upstream.entries import clean_annotations
 
@@ -30,6 +31,8 @@ _FIRST_LETTERS: Final[Mapping[str, str]] = {
     "UklGR": "audio/wav",
 }
 """What data in base64 begins with, and its media type."""
+_MAX_OBJECT_CHARACTERS: Final = 64 * 1024
+"""A longer text takes long to read, and is left to the client."""
 _UNKNOWN_MEDIA: Final = "application/octet-stream"
 _DATA_URI: Final = re.compile(r"data:([^;,]{0,255}+)[^,]{0,255}+,", re.IGNORECASE)
 """Bounded, because data without a comma may have many megabytes."""
@@ -70,6 +73,18 @@ def _said_aside(result: Mapping[str, Any]) -> Any:
     if structured is not None:
         return structured
     return {name: value for name, value in result.items() if name not in _NOT_SAID} or None
+
+
+def object_in(content: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the JSON object that is the only text of a result, as servers should write structured content too."""
+    text = content[0].get("text", "") if len(content) == 1 and content[0]["type"] == "text" else ""
+    if not text.lstrip().startswith("{") or len(text) > _MAX_OBJECT_CHARACTERS:
+        return None
+    try:
+        value = decode(text.encode())
+    except (ParseError, ValueError):
+        return None
+    return value if type(value) is dict else None
 
 
 def flag(value: Any) -> bool | None:
