@@ -191,7 +191,7 @@ async def read_lists(definition: Definition, connection: UpstreamConnection, hea
             method, params, requester=GATEWAY, seconds=ANSWER_SECONDS, max_bytes=MAX_BYTES
         )
 
-    discovered = await discover(ask)
+    discovered = await discover(ask, heal)
     return await read_all(definition.name, ask, discovered, heal)
 
 

@@ -14,7 +14,6 @@ import jsonschema_rs
 
 from gateway.errors import AuthoringError
 from gateway.json_schema.references import References
-from gateway.json_schema.validation import refuse_to_fetch
 
 _OF_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -67,8 +66,8 @@ def _is_known(dialect: Any) -> bool:
     if dialect in _NEWEST:
         return True
     try:
-        jsonschema_rs.validator_for({"$schema": dialect}, retriever=refuse_to_fetch)
-    except (ValueError, jsonschema_rs.ValidationError):
+        jsonschema_rs.meta.validate({"$schema": dialect})
+    except (ValueError, jsonschema_rs.ReferencingError):
         return False
     return True
 
@@ -97,10 +96,20 @@ def _translated(schema: Any, *, ignores_siblings: bool) -> Any:
 
 def _part(name: str, value: Any, *, ignores_siblings: bool) -> Any:
     if name in _OF_SCHEMAS and type(value) is dict:
-        return {key: _translated(each, ignores_siblings=ignores_siblings) for key, each in value.items()}
+        parts = {key: _translated(each, ignores_siblings=ignores_siblings) for key, each in value.items()}
+        return {key: _as_object(each) for key, each in parts.items()} if name == "properties" else parts
+    if name in _OF_SCHEMAS and value == []:
+        return {}
     if name in _LISTS and type(value) is list:
         return [_translated(each, ignores_siblings=ignores_siblings) for each in value]
     return _translated(value, ignores_siblings=ignores_siblings) if name in _SCHEMAS else value
+
+
+def _as_object(schema: Any) -> Any:
+    """Return a schema as an object: clients refuse all tools for a `true`, and PHP writes an empty object as `[]`."""
+    if schema is False:
+        return {"not": {}}
+    return {} if schema is True or schema == [] else schema
 
 
 def _require_properties(made: dict[str, Any]) -> None:

@@ -22,8 +22,9 @@ HEALED: Final[Mapping[Deviation, str]] = {
     Deviation.ID_TYPE: 'an id `"7"` or `7.0` is 7: each request has an HTTP exchange of its own',
     Deviation.NULL_MEMBER: "an optional member that is null counts as absent, such as `error` beside a result",
     Deviation.ERROR_SHAPE: "an error without a usable code has -32603; one without a message has an empty one",
-    Deviation.ITEMS_MISSING: "missing or null content, messages, contents or lists are empty; data becomes text",
+    Deviation.ITEMS_MISSING: "missing content, messages, contents or lists are empty; other members become text",
     Deviation.ITEMS_SHAPE: "a text or an object in the place of content, messages or contents is its only item",
+    Deviation.STRUCTURED_MISSING: "structured content that a tool promises is the JSON object in its only text",
     Deviation.BLOCK: "a block that clients cannot read becomes a text with all that it says",
     Deviation.SEVERAL_BLOCKS: "a message of a prompt with several blocks becomes several messages",
     Deviation.ROLE: "a role of a prompt's message that is neither `user` nor `assistant` becomes `user`",
@@ -32,9 +33,10 @@ HEALED: Final[Mapping[Deviation, str]] = {
     Deviation.URI_MISSING: "contents of a resource without `uri` get the one that was asked for",
     Deviation.NAME_MISSING: "a linked or listed resource without `name` is called by its URI",
     Deviation.FLAG: '`isError` may be `"true"`, `"false"`, 1 or 0',
-    Deviation.MEMBER_TYPE: "an optional member of a wrong type is left out",
+    Deviation.MEMBER_TYPE: "an optional member of a wrong type is left out, and so is a time that clients refuse",
     Deviation.CURSOR: "a list whose cursor repeats, never ends or is not a text keeps what was read",
-    Deviation.SCHEMA: "a schema of an older draft is translated to 2020-12, where that is exact",
+    Deviation.SCHEMA: "an older draft is translated to 2020-12, where that is exact; `true` and `[]` become objects",
+    Deviation.CAPABILITIES: "`[]` or true is the capability; a server that declares no list is asked for its tools",
 }
 """Why each of them is healed."""
 

@@ -153,7 +153,7 @@ class Live:
                 self._wanted.clear()
                 self._parts.forget_lists()
             began = time.monotonic()
-            succeeded = await self._refresh_safely()
+            succeeded = await self._refreshed()
             self._attempted.set()
             self._failures = 0 if succeeded else self._failures + 1
             with contextlib.suppress(TimeoutError):
@@ -173,10 +173,11 @@ class Live:
         pause = LONGEST_REFRESH_SECONDS if self.is_listening else DEFAULT_REFRESH_SECONDS
         return varied(pause, 0.8)
 
-    async def _refresh_safely(self) -> bool:
+    async def _refreshed(self) -> bool:
+        """Read everything once, and return whether that succeeded."""
         try:
             return await self._refresh()
-        except Exception:  # a bug, which must not end the reading of these lists for good
+        except Exception:  # the last line of defence: a bug must not end the reading of these lists for good
             log.exception("lists of an upstream cannot be read", extra={"upstream": self.definition.name})
             self._telemetry.listed(self.definition.name, succeeded=False)
             return False
@@ -185,7 +186,7 @@ class Live:
         """Read everything once; return whether that succeeded. If not, the lists of before stay in use."""
         name = self.definition.name
         try:
-            discovered = await discover(self._ask)
+            discovered = await discover(self._ask, self._heal)
             by_caller = self.definition.depends_on_caller
             listed = (
                 Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered, self._heal)

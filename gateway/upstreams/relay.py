@@ -139,8 +139,15 @@ class UpstreamRelay:
         cannot be called.
         """
         repeatable = is_repeatable(entry.entry.get("annotations"))
+        promises = "outputSchema" in entry.entry
         return EntryRelay(
-            self, _METHODS[entry.kind], entry.own, entry.param_headers, repeatable=repeatable, learn=learn
+            self,
+            _METHODS[entry.kind],
+            entry.own,
+            entry.param_headers,
+            repeatable=repeatable,
+            promises=promises,
+            learn=learn,
         )
 
     def failure(self, reason: Reason, *, sent: bool, detail: str = "") -> UpstreamFailure:
@@ -153,7 +160,8 @@ class EntryRelay:
     """Runs the legs of one tool, prompt or resource, or of the resources of a template.
 
     The upstream is asked with `method` for `own`, its name or URI. It may get a request twice if that is `repeatable`,
-    see `protocol.upstream.entries.is_repeatable`. See `UpstreamRelay.of` for `learn`.
+    see `protocol.upstream.entries.is_repeatable`. It `promises` structured content if its entry has a schema for that.
+    See `UpstreamRelay.of` for `learn`.
     """
 
     def __init__(
@@ -164,10 +172,12 @@ class EntryRelay:
         param_headers: tuple[ParamHeader, ...],
         *,
         repeatable: bool = False,
+        promises: bool = False,
         learn: Learn | None = None,
     ) -> None:
         self._learn = learn
         self._repeatable = repeatable
+        self._promises = promises
         self._relay = relay
         self._method = method
         self._own = own
@@ -193,7 +203,8 @@ class EntryRelay:
             return _RelayRun(self._relay, read, requester, slot, self._learn)
         if requester.in_task and not self._relay.definition.serves_tool(slot.own or self._own):
             raise CannotContinue(texts.sentence_of(self._relay.failure(Reason.CHANGED, sent=True)))
-        request = _RelayedRequest(self._method, target, self._own, {"name": self._own, "arguments": arguments})
+        params = {"name": self._own, "arguments": arguments}
+        request = _RelayedRequest(self._method, target, self._own, params, promises=self._promises)
         if slot.own is not None:
             repeatable = self._repeatable and slot.own == self._own
             return _RelayRun(self._relay, request.of(slot.own, _headers_of(slot), repeatable), requester, slot)
@@ -252,7 +263,8 @@ class _RelayedRequest(msgspec.Struct, frozen=True):
     """The request of one call.
 
     `target` is the name or URI that the client sent, `own` the same as the upstream knows it. `params` are those of the
-    first request. `param_headers` has names and values of `Mcp-Param-*`. See `EntryRelay` for `repeatable`.
+    first request. `param_headers` has names and values of `Mcp-Param-*`. See `EntryRelay` for `repeatable` and
+    `promises`.
     """
 
     method: str
@@ -261,6 +273,7 @@ class _RelayedRequest(msgspec.Struct, frozen=True):
     params: Mapping[str, Any]
     param_headers: Sequence[tuple[str, str]] = ()
     repeatable: bool = False
+    promises: bool = False
 
     def of(self, own: str, compiled: Sequence[ParamHeader], repeatable: bool) -> _RelayedRequest:
         """Return the same request for what the upstream knows by this name."""
@@ -473,6 +486,7 @@ class _RelayRun:
                 self._relay.definition.prefix,
                 result,
                 uri=self._request.own,
+                promises=self._request.promises,
                 heal=self._relay.heal,
             )
             for _ in rewriting.portions():

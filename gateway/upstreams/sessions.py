@@ -3,6 +3,7 @@
 Measured with `mcp` 2.3: error -32600 with "no back-channel for server-initiated requests". Measured with fastmcp 4:
 error -32603 or, from tools, a failed result. Its text is the same or "via server-initiated requests is unavailable on".
 Measured with the TypeScript SDK 2.4: a failed result with one of two texts of its own, by the era.
+Measured with supergateway 4: it refuses the question of the server behind it, whose tools fail with its text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_REMEMBERED: Final = 10_000
 _CODES: Final = frozenset({-32600, -32603})
 _TEXT: Final = re.compile(
     r"no back-channel for server-initiated requests|via server-initiated requests is unavailable on"
-    r"|Server-to-client requests are not available on protocol revision"
+    r"|Server-to-client requests are not (?:available on protocol revision|supported in stateless mode)"
     r"|the client on this 2025-era connection did not declare the required capability"
 )
 _MAX_TEXT: Final = 500

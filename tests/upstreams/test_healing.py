@@ -33,12 +33,19 @@ from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, 
 from tests.cpu_time import least_seconds
 from tests.docs.markdown import rows_of, text_of
 from tests.integration.client import connect
+from tests.upstreams.deviations import (
+    IMAGE,
+    ITEMS,
+    OTHERS,
+    RESULTS,
+    SCHEMAS,
+    TEXT,
+    content,
+    either,
+)
 from tests.upstreams.servers.careless import Careless
 from tests.upstreams.site import Site, entry
 from tests.wires.draft.deployment import AUDIENCE, SECRET
-
-TEXT = {"type": "text", "text": "a"}
-PNG = "iVBORw0KGgo="
 
 Kinds = list[Deviation]
 
@@ -47,8 +54,10 @@ def message(**members: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 7, **members}).encode()
 
 
-def rewritten(method: str, result: Mapping[str, Any], heal: Any = uncounted) -> dict[str, Any]:
-    rewriting = Rewriting(method, "docs", result, uri="file:///asked", heal=heal)
+def rewritten(
+    method: str, result: Mapping[str, Any], heal: Any = uncounted, *, promises: bool = False
+) -> dict[str, Any]:
+    rewriting = Rewriting(method, "docs", result, uri="file:///asked", promises=promises, heal=heal)
     for _ in rewriting.portions():
         pass
     return rewriting.result
@@ -84,75 +93,7 @@ def test_a_message_that_all_take_for_the_same_is_read_and_counted(kind: Deviatio
         assert answer.value == read
 
 
-def content(*blocks: Any) -> dict[str, Any]:
-    return {"content": list(blocks)}
-
-
-def saying(*contents: Any, role: str = "user") -> dict[str, Any]:
-    return {"messages": [{"role": role, "content": each} for each in contents]}
-
-
-IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
-LINK = {"type": "resource_link", "uri": "docs+file:///a", "name": "a"}
-FILE = {"uri": "docs+file:///a", "text": "a"}
 MAIN = [("tools/call", "content"), ("prompts/get", "messages"), ("resources/read", "contents")]
-RESULTS: list[tuple[Deviation, str, dict[str, Any], dict[str, Any]]] = [
-    (Deviation.ITEMS_MISSING, "tools/call", {}, content()),
-    (Deviation.ITEMS_MISSING, "tools/call", {"content": None, "isError": True}, {**content(), "isError": True}),
-    (
-        Deviation.ITEMS_MISSING,
-        "tools/call",
-        {"structuredContent": {"total": 3}},
-        {**content({"type": "text", "text": '{"total":3}'}), "structuredContent": {"total": 3}},
-    ),
-    (Deviation.ITEMS_MISSING, "prompts/get", {"messages": None}, {"messages": []}),
-    (Deviation.ITEMS_MISSING, "resources/read", {}, {"contents": []}),
-    (Deviation.ITEMS_SHAPE, "tools/call", {"content": TEXT}, content(TEXT)),
-    (Deviation.ITEMS_SHAPE, "resources/read", {"contents": {**FILE, "uri": "file:///a"}}, {"contents": [FILE]}),
-    (Deviation.BLOCK, "tools/call", content("a"), content(TEXT)),
-    (Deviation.BLOCK, "tools/call", content({"text": "a"}), content(TEXT)),
-    (Deviation.BLOCK, "tools/call", content({"type": "text", "text": {"b": 1}}), content(
-        {"type": "text", "text": '{"type":"text","text":{"b":1}}'})),
-    (Deviation.BLOCK, "tools/call", content({"type": "image", "data": "http://a.example/i"}), content(
-        {"type": "text", "text": '{"type":"image","data":"http://a.example/i"}'})),
-    (Deviation.BLOCK, "tools/call", content({"type": "resource_link"}), content(
-        {"type": "text", "text": '{"type":"resource_link"}'})),
-    (Deviation.BLOCK, "prompts/get", saying("a"), saying(TEXT)),
-    (Deviation.BLOCK, "resources/read", {"contents": [{"uri": "file:///a", "text": [1]}]}, {
-        "contents": [{**FILE, "text": "[1]"}]}),
-    (Deviation.BLOCK, "tools/call", content({"type": []}), content({"type": "text", "text": '{"type":[]}'})),
-    (Deviation.BLOCK, "resources/read", {"contents": [{"uri": "file:///a", "blob": None}]}, {
-        "contents": [{**FILE, "text": ""}]}),
-    (Deviation.BLOCK, "resources/read", {"contents": [{"uri": "file:///a", "blob": None, "text": None}]}, {
-        "contents": [{**FILE, "text": ""}]}),
-    (Deviation.BLOCK, "tools/call", content(
-        {"type": "resource", "resource": {"uri": "file:///a", "blob": None, "text": "a"}}), content(
-        {"type": "resource", "resource": FILE})),
-    (Deviation.MEMBER_TYPE, "resources/read", {"contents": [{"uri": "file:///a", "blob": PNG, "text": None}]}, {
-        "contents": [{"uri": "docs+file:///a", "blob": PNG}]}),
-    (Deviation.SEVERAL_BLOCKS, "prompts/get", saying([TEXT, IMAGE]), saying(TEXT, IMAGE)),
-    (Deviation.ROLE, "prompts/get", saying(TEXT, role="system"), saying(TEXT)),
-    (Deviation.MEDIA_DATA, "tools/call", content({**IMAGE, "data": f"data:image/png;base64,{PNG}"}), content(IMAGE)),
-    (Deviation.MEDIA_DATA, "tools/call", content({**IMAGE, "data": PNG[:5] + "\n" + PNG[5:-1]}), content(IMAGE)),
-    (Deviation.MEDIA_DATA, "tools/call", content({**IMAGE, "data": "_-8="}), content({**IMAGE, "data": "/+8="})),
-    (Deviation.MEDIA_DATA, "resources/read", {"contents": [{"uri": "file:///a", "blob": "_-8"}]}, {
-        "contents": [{"uri": "docs+file:///a", "blob": "/+8="}]}),
-    (Deviation.MEDIA_KIND, "tools/call", content({"type": "image", "data": PNG}), content(IMAGE)),
-    (Deviation.URI_MISSING, "resources/read", {"contents": [{"text": "a"}]}, {
-        "contents": [{"text": "a", "uri": "docs+file:///asked"}]}),
-    (Deviation.NAME_MISSING, "tools/call", content({"type": "resource_link", "uri": "file:///a"}), content(
-        {**LINK, "name": "file:///a"})),
-    (Deviation.FLAG, "tools/call", {**content(), "isError": None}, content()),
-    (Deviation.FLAG, "tools/call", {**content(), "isError": "true"}, {**content(), "isError": True}),
-    (Deviation.FLAG, "tools/call", {**content(), "isError": 0}, {**content(), "isError": False}),
-    (Deviation.MEMBER_TYPE, "tools/call", content({**TEXT, "annotations": []}), content(TEXT)),
-    (Deviation.MEMBER_TYPE, "tools/call", content({**TEXT, "_meta": None}), content(TEXT)),
-    (Deviation.MEMBER_TYPE, "tools/call", content({**TEXT, "annotations": {"priority": 7}}), content(
-        {**TEXT, "annotations": {}})),
-    (Deviation.MEMBER_TYPE, "tools/call", content({**LINK, "uri": "file:///a", "size": "4"}), content(LINK)),
-    (Deviation.MEMBER_TYPE, "prompts/get", {"messages": [], "description": None}, {"messages": []}),
-    (Deviation.MEMBER_TYPE, "resources/read", {"contents": [], "ttlMs": "5"}, {"contents": []}),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "method", "result", "expected"), RESULTS)
@@ -163,6 +104,36 @@ def test_a_result_is_repaired_and_counted_once(
     assert rewritten(method, result, healed.append) == expected
     assert healed == [kind]
     is_valid(method, expected)
+
+
+SAID = content({"type": "text", "text": ' {"total": 3}\n'})
+OTHER_TEXTS = ["[3]", "3", "done", '{"a":1,"a":2}', '{"a":NaN}', "{", '{"a":"' + "a" * 70_000 + '"}']
+
+
+@pytest.mark.parametrize("promised", [SAID, {**SAID, "structuredContent": None, "isError": False}])
+def test_promised_structured_content_is_the_object_in_the_only_text(promised: dict[str, Any]) -> None:
+    healed: Kinds = []
+    result = rewritten("tools/call", promised, healed.append, promises=True)
+    assert result == {**promised, "structuredContent": {"total": 3}}
+    assert healed == [Deviation.STRUCTURED_MISSING]
+    assert rewritten("tools/call", promised) == promised
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {**SAID, "isError": True},
+        {**SAID, "structuredContent": {"total": 4}},
+        content(*SAID["content"], TEXT),
+        content(IMAGE),
+        content(),
+        *(content({"type": "text", "text": text}) for text in OTHER_TEXTS),
+    ],
+)
+def test_what_may_be_no_structured_content_stays_as_it_is(result: dict[str, Any]) -> None:
+    healed: Kinds = []
+    assert rewritten("tools/call", result, healed.append, promises=True) == result
+    assert not healed
 
 
 @pytest.mark.parametrize(("method", "member"), MAIN)
@@ -210,45 +181,6 @@ def is_valid(method: str, result: Mapping[str, Any]) -> None:
     getattr(of_2026, MODELS[method]).model_validate(full, strict=True)
 
 
-SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=5)
-ANY = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-ODD: st.SearchStrategy[Any] = st.sampled_from([None, False, 0, 1.5, "", "a", [], [[]], {}, {"a": None}]) | ANY
-
-
-def either(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any] = ODD) -> st.SearchStrategy[Any]:
-    """Return a strategy that takes one of two as often as the other. `|` would take the one with more branches."""
-    return st.sampled_from([usual, odd]).flatmap(lambda strategy: strategy)
-
-
-def object_of(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries({}, optional={name: either(usual) for name, usual in members.items()})
-
-
-TEXTS = st.sampled_from(["a", PNG, "file:///a", "data:,"])
-SHARED = {"mimeType": TEXTS, "annotations": object_of(priority=st.just(1), audience=st.just(["user"])), "_meta": ANY}
-CONTENTS = object_of(uri=TEXTS, text=TEXTS, blob=TEXTS, **SHARED)
-KINDS = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "hologram"])
-BLOCKS = st.builds(
-    lambda kind, members: {"type": kind, **members},
-    either(KINDS),
-    object_of(text=TEXTS, data=TEXTS, uri=TEXTS, name=TEXTS, title=TEXTS, description=TEXTS, size=st.just(1), icons=ANY,
-              resource=CONTENTS, **SHARED),
-)  # fmt: skip
-ITEMS: Mapping[str, st.SearchStrategy[Any]] = {
-    "content": BLOCKS,
-    "messages": object_of(role=st.just("user"), content=either(BLOCKS, st.lists(BLOCKS, max_size=2))),
-    "contents": CONTENTS,
-}
-OTHERS = object_of(
-    isError=st.booleans(), structuredContent=ANY, description=TEXTS, ttlMs=st.just(1), cacheScope=st.just("public"),
-    _meta=ANY,
-)  # fmt: skip
-
-
 @pytest.mark.parametrize(("method", "member"), MAIN)
 @settings(max_examples=200)
 @given(data=st.data(), others=OTHERS)
@@ -283,6 +215,10 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
         "x": {"prefixItems": [{"type": "string"}], "items": False}}),
     (taking(x={"anyOf": [{"items": [{}]}], "description": None}), {"x": {"anyOf": [{"prefixItems": [{}]}]}}),
     (taking(x={"type": "string", "required": False}), {"x": {"type": "string"}}),
+    (taking(x=True, y=False), {"x": {}, "y": {"not": {}}}),
+    (taking(x={"type": "object", "properties": {"y": True}}), {"x": {"type": "object", "properties": {"y": {}}}}),
+    (taking(x=[], y={"properties": [], "patternProperties": []}), {"x": {}, "y": {
+        "properties": {}, "patternProperties": {}}}),
 ]  # fmt: skip
 
 
@@ -291,6 +227,26 @@ def test_a_schema_of_an_older_draft_is_translated(tool: dict[str, Any], properti
     healed: Kinds = []
     tool["inputSchema"]["$schema"] = "http://json-schema.org/draft-04/schema#"
     assert listed(tool, healed.append)["inputSchema"] == {"type": "object", "properties": properties}
+    assert healed == [Deviation.SCHEMA]
+
+
+@pytest.mark.parametrize("dialect", ["", "#", "#/$defs/a", "a", "urn:a", "https://a.example/s", 7, [], "\x00"])
+def test_a_schema_of_an_unknown_dialect_is_one_of_the_newest(dialect: Any) -> None:
+    tool = taking(x={"type": "string"})
+    tool["inputSchema"]["$schema"] = dialect
+    assert listed(tool)["inputSchema"] == taking(x={"type": "string"})["inputSchema"]
+
+
+@pytest.mark.parametrize("dialect", [{}, {"$schema": "https://json-schema.org/draft/2020-12/schema"}])
+def test_what_clients_refuse_is_written_as_an_object_in_the_newest_draft_too(dialect: dict[str, str]) -> None:
+    healed: Kinds = []
+    schema = {**dialect, "type": "object", "properties": {"x": True}, "additionalProperties": False}
+    tool = {"name": "a", "inputSchema": {"type": "object", "properties": []}, "outputSchema": schema}
+    assert listed(tool, healed.append) == {
+        "name": "docs__a",
+        "inputSchema": {"type": "object", "properties": {}},
+        "outputSchema": {**schema, "properties": {"x": {}}},
+    }
     assert healed == [Deviation.SCHEMA]
 
 
@@ -414,17 +370,6 @@ def test_values_in_a_schema_are_never_taken_for_schemas() -> None:
         x={"default": value, "const": value, "enum": [value, None], "examples": [value]}, default={"default": None}
     )
     assert listed(tool) == {**tool, "name": "docs__a"}
-
-
-SCHEMA_VALUES = ANY | st.sampled_from(["string", "(", "#/$defs/a", "#", ["x"], True])
-SCHEMAS: st.SearchStrategy[Any] = st.recursive(
-    SCHEMA_VALUES,
-    lambda inner: st.dictionaries(
-        st.sampled_from(["type", "items", "required", "properties", "enum", "minimum", "exclusiveMinimum", "pattern",
-                         "$ref", "$schema", "anyOf", "additionalProperties", "x", "$defs", "$id", "description"]),
-        inner, max_size=4),
-    max_leaves=8,
-)  # fmt: skip
 
 
 @given(

@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway.protocol.strict_json import encode
+from gateway.errors import ParseError
+from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.deviations import Deviation, Heal
 from gateway.protocol.upstream.entries import clean_annotations
 
 MEDIA: Final = ("image", "audio")
 _ROLES: Final = ("user", "assistant")
+_NOT_SAID: Final = frozenset({"content", "structuredContent", "isError", "_meta"})
+"""The members of the result of a tool that say nothing to a model."""
 _FLAGS: Final[Mapping[Any, bool]] = {"true": True, "false": False, 1: True, 0: False}
 _OPTIONAL: Final[Mapping[str, type]] = {"title": str, "description": str, "mimeType": str, "size": int}
 _FIRST_LETTERS: Final[Mapping[str, str]] = {
@@ -28,6 +31,8 @@ _FIRST_LETTERS: Final[Mapping[str, str]] = {
     "UklGR": "audio/wav",
 }
 """What data in base64 begins with, and its media type."""
+_MAX_OBJECT_CHARACTERS: Final = 64 * 1024
+"""A longer text takes long to read, and is left to the client."""
 _UNKNOWN_MEDIA: Final = "application/octet-stream"
 _DATA_URI: Final = re.compile(r"data:([^;,]{0,255}+)[^,]{0,255}+,", re.IGNORECASE)
 """Bounded, because data without a comma may have many megabytes."""
@@ -54,12 +59,32 @@ def items_of(result: Mapping[str, Any], member: str, heal: Heal) -> list[Any] | 
         return items
     if items is None:
         heal(Deviation.ITEMS_MISSING)
-        structured = result.get("structuredContent") if member == "content" else None
-        return [] if structured is None else [text_block(structured)]
+        said = _said_aside(result) if member == "content" else None
+        return [] if said is None else [text_block(said)]
     if type(items) in {str, dict}:
         heal(Deviation.ITEMS_SHAPE)
         return [items]
     return None
+
+
+def _said_aside(result: Mapping[str, Any]) -> Any:
+    """Return what the result of a tool says without any content, None if it says nothing."""
+    structured = result.get("structuredContent")
+    if structured is not None:
+        return structured
+    return {name: value for name, value in result.items() if name not in _NOT_SAID} or None
+
+
+def object_in(content: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the JSON object that is the only text of a result, as servers should write structured content too."""
+    text = content[0].get("text", "") if len(content) == 1 and content[0]["type"] == "text" else ""
+    if not text.lstrip().startswith("{") or len(text) > _MAX_OBJECT_CHARACTERS:
+        return None
+    try:
+        value = decode(text.encode())
+    except (ParseError, ValueError):
+        return None
+    return value if type(value) is dict else None
 
 
 def flag(value: Any) -> bool | None:

@@ -21,6 +21,7 @@ class Deviation(StrEnum):
     ERROR_SHAPE = "error_shape"
     ITEMS_MISSING = "items_missing"
     ITEMS_SHAPE = "items_shape"
+    STRUCTURED_MISSING = "structured_missing"
     BLOCK = "block"
     SEVERAL_BLOCKS = "several_blocks"
     ROLE = "role"
@@ -32,6 +33,7 @@ class Deviation(StrEnum):
     MEMBER_TYPE = "member_type"
     CURSOR = "cursor"
     SCHEMA = "schema"
+    CAPABILITIES = "capabilities"
 
 
 Heal: TypeAlias = Callable[[Deviation], None]

@@ -1,4 +1,4 @@
-"""Pure: requests to a server of 2025-03-26 to 2025-11-25 that gives no session ("Streamable HTTP").
+"""Pure: requests to a server of 2024-11-05 to 2025-11-25 that gives no session ("Streamable HTTP").
 
 Such a request has no header and no reserved member of `_meta` that only 2026-07-28 knows.
 """
@@ -11,10 +11,10 @@ from typing import Any, Final
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.requests import STANDARD_HEADERS, Envelope, RawHeaders, passed_meta
-from gateway.protocol.versions import BEFORE_ELICITATION, BEFORE_TASKS, INITIALIZE, LEGACY
+from gateway.protocol.versions import BEFORE_AUDIO, BEFORE_ELICITATION, BEFORE_TASKS, INITIALIZE, LEGACY
 
-SPOKEN: Final = (LEGACY, BEFORE_TASKS, BEFORE_ELICITATION)
-"""The versions in which such a server may be called, newest first."""
+SPOKEN: Final = (LEGACY, BEFORE_TASKS, BEFORE_ELICITATION, BEFORE_AUDIO)
+"""The versions in which such a server may be called, newest first. Servers name the last one that speak like others."""
 
 
 def encode_earlier_request(request_id: RequestId, method: str, params: Mapping[str, Any], envelope: Envelope) -> bytes:

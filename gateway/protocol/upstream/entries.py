@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -66,6 +67,7 @@ _URI_CHARACTER_BYTES: Final = 24
 """The same for a character of a URI, of which there are several forms. One of them has up to twelve for it."""
 
 _ROLES: Final = ("user", "assistant")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _QUOTED_CHARS: Final = 80
 _encode = msgspec.json.Encoder().encode
 
@@ -213,12 +215,24 @@ def clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
     _keep(cleaned, "audience", list, lambda audience: [role for role in audience if role in _ROLES])
     if not _is_share(cleaned.get("priority")):
         cleaned.pop("priority", None)
-    _keep(cleaned, "lastModified", str, _short_title)
+    if not _is_time(cleaned.get("lastModified")):
+        cleaned.pop("lastModified", None)
     return cleaned
 
 
 def _is_share(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= 1
+
+
+def _is_time(value: Any) -> bool:
+    """Return whether a value is a time as clients read it: one of RFC 3339, with its offset from UTC."""
+    if type(value) is not str or _TIME.fullmatch(value) is None:
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _clean_tool(prefix: str, own: str, entry: dict[str, Any]) -> Entry:

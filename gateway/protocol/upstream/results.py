@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from gateway.protocol.upstream.blocks import flag, items_of, repaired_block, repaired_contents, repaired_messages
+from gateway.protocol.upstream.blocks import (
+    flag,
+    items_of,
+    object_in,
+    repaired_block,
+    repaired_contents,
+    repaired_messages,
+)
 from gateway.protocol.upstream.cleaning import clean_icons, with_clean_meta
 from gateway.protocol.upstream.deviations import Deviation, Heal, uncounted
 from gateway.protocol.upstream.uris import must_be_encoded, own_uri
@@ -71,16 +78,24 @@ class Misshapen(ValueError):
 class Rewriting:
     """Rewrites the result of `tools/call`, `prompts/get` or `resources/read` for our clients, in portions.
 
-    `result` is complete after the last portion. `uri` is that of a resource that is read. Each deviation that is healed
-    is counted by `heal`. If content, messages or contents have a shape that may mean anything, or their URIs take too
-    long to encode, this raises `Misshapen`.
+    `result` is complete after the last portion. `uri` is that of a resource that is read. A tool that `promises` has
+    structured content in each result. Each deviation that is healed is counted by `heal`. If content, messages or
+    contents have a shape that may mean anything, or their URIs take too long to encode, this raises `Misshapen`.
     """
 
     def __init__(
-        self, method: str, prefix: str, result: Mapping[str, Any], *, uri: str = "", heal: Heal = uncounted
+        self,
+        method: str,
+        prefix: str,
+        result: Mapping[str, Any],
+        *,
+        uri: str = "",
+        promises: bool = False,
+        heal: Heal = uncounted,
     ) -> None:
         self._prefix = prefix
         self._uri = uri
+        self._promises = promises
         self._heal = heal
         self._may_be_encoded = MAX_ENCODED_CHARACTERS
         self._in_portion = 0
@@ -112,6 +127,16 @@ class Rewriting:
                 self._in_portion = 0
                 yield
         self.result[self._member] = rewritten
+        if self._promises:
+            self._keep_promise()
+
+    def _keep_promise(self) -> None:
+        """Add the structured content that clients insist on, if it is there as a text."""
+        if self.result.get("structuredContent") is None and self.result.get("isError") is not True:
+            value = object_in(self.result["content"])
+            if value is not None:
+                self._heal(Deviation.STRUCTURED_MISSING)
+                self.result["structuredContent"] = value
 
     def _check_flag(self) -> None:
         """Repair the member that tells an error from a success."""

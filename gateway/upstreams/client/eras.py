@@ -254,7 +254,7 @@ class EraClient:
         self._dialect.version = version
         offered = capabilities if isinstance(capabilities, dict) else {}
         return {
-            "capabilities": {name: {} for name, declared in offered.items() if isinstance(declared, dict)},
+            "capabilities": {name: {} if type(said) is dict else said for name, said in offered.items()},
             "instructions": result.get("instructions"),
         }
 

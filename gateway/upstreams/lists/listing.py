@@ -69,6 +69,7 @@ LISTS: Final[Mapping[Kind, ListForm]] = {
     "templates": ListForm("resources/templates/list", "resourceTemplates", "resources"),
 }
 
+_LISTED: Final = frozenset(form.capability for form in LISTS.values())
 _MAX_CURSOR_CHARACTERS: Final = 64 * 1024
 _CURSOR_CHARACTER_BYTES: Final = 4
 _MAX_INSTRUCTIONS_CHARACTERS: Final = 4096
@@ -122,23 +123,37 @@ class Listed:
         return cls(discovered, dict.fromkeys(LISTS, ()))
 
 
-async def discover(ask: Ask) -> Discovered:
-    """Ask an upstream who it is; see `EraClient.request` for the errors."""
+async def discover(ask: Ask, heal: Heal = uncounted) -> Discovered:
+    """Ask an upstream who it is; see `EraClient.request` for the errors.
+
+    Some declare nothing to a client that declares nothing. So one that declares no list counts as having tools.
+    """
     result = await ask("server/discover", {})
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
+    known = _known(capabilities, heal) if isinstance(capabilities, dict) else {}
+    if not known.keys() & _LISTED:
+        heal(Deviation.CAPABILITIES)
+        known["tools"] = {}
     return Discovered(
-        capabilities=_known(capabilities) if isinstance(capabilities, dict) else {},
+        capabilities=known,
         instructions=clean_text(instructions[:_MAX_INSTRUCTIONS_CHARACTERS]) if isinstance(instructions, str) else "",
     )
 
 
-def _known(capabilities: Mapping[str, Any]) -> dict[str, dict[str, bool]]:
-    """Return the capabilities and options that mean something to the gateway: the others may be large."""
-    return {
-        name: {option: True for option in _OPTIONS if declared.get(option) is True}
-        for name in _CAPABILITIES
-        if isinstance(declared := capabilities.get(name), dict)
-    }
+def _known(capabilities: Mapping[str, Any], heal: Heal) -> dict[str, dict[str, bool]]:
+    """Return the capabilities and options that mean something to the gateway: the others may be large.
+
+    One of another type than an object counts if it can mean only that. PHP writes an empty object as `[]`.
+    """
+    known: dict[str, dict[str, bool]] = {}
+    for name in _CAPABILITIES:
+        declared = capabilities.get(name)
+        if type(declared) is dict:
+            known[name] = {option: True for option in _OPTIONS if declared.get(option) is True}
+        elif declared is True or declared == []:
+            heal(Deviation.CAPABILITIES)
+            known[name] = {}
+    return known
 
 
 async def read_all(upstream: str, ask: Ask, discovered: Discovered, heal: Heal = uncounted) -> Listed:

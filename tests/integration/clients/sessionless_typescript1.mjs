@@ -1,5 +1,6 @@
 // A server of the TypeScript SDK 1.x without sessions: each request has a server of its own.
-// Usage: node sessionless_typescript1.mjs FOLDER PORT [json], where FOLDER has the SDK in its node_modules.
+// Usage: node sessionless_typescript1.mjs FOLDER PORT [json], where FOLDER has the SDK in its node_modules. With the port
+// `stdio`, it is a server of one client, as bridges start it.
 
 import { createRequire } from 'node:module';
 import { createServer } from 'node:http';
@@ -8,6 +9,7 @@ import { resolve } from 'node:path';
 const [folder, port, form] = process.argv.slice(2);
 const require = createRequire(resolve(folder, 'package.json'));
 const { McpServer, ResourceTemplate } = require('@modelcontextprotocol/sdk/server/mcp.js');
+const { StdioServerTransport } = require('@modelcontextprotocol/sdk/server/stdio.js');
 const { StreamableHTTPServerTransport } = require('@modelcontextprotocol/sdk/server/streamableHttp.js');
 const { ElicitResultSchema } = require('@modelcontextprotocol/sdk/types.js');
 const { z } = require('zod');
@@ -61,4 +63,5 @@ const listener = createServer(async (request, response) => {
     await server.connect(transport);
     await transport.handleRequest(request, response);
 });
-listener.listen(Number(port), '127.0.0.1');
+if (port === 'stdio') await made().connect(new StdioServerTransport());
+else listener.listen(Number(port), '127.0.0.1');

@@ -21,6 +21,7 @@ from gateway.protocol.upstream.entries import (
     Dropped,
     Entry,
     Kind,
+    clean_annotations,
     clean_entry,
 )
 
@@ -116,8 +117,25 @@ def test_members_of_a_wrong_type_inside_annotations_and_icons_spoil_no_list(
         MODELS[kind].model_validate(entry.entry, strict=True)
 
 
+TIMES = ["2026-02-28T23:59:59Z", "2024-02-29T00:00:00.123456+05:30", "2026-01-01T00:00:00.1-08:00"]
+NO_TIMES = [
+    "2026-01-01", "2026-01-01T00:00:00", "2026-01-01 00:00:00Z", "2026-01-01T00:00Z", "2026-01-01T00:00:00+0100",
+    "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00Z ", "\uff12026-01-01T00:00:00Z", "today", 7,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_a_time_with_its_offset_stays(time: str) -> None:
+    assert clean_annotations({"lastModified": time}) == {"lastModified": time}
+
+
+@pytest.mark.parametrize("time", NO_TIMES)
+def test_a_time_that_clients_refuse_is_left_out(time: Any) -> None:
+    assert clean_annotations({"lastModified": time, "priority": 1}) == {"priority": 1}
+
+
 def test_annotations_and_icons_that_are_valid_stay_as_they_are() -> None:
-    hints = {"title": "t", "readOnlyHint": True, "audience": ["user"], "priority": 0.5, "lastModified": "2026-01-01"}
+    hints = {"title": "t", "readOnlyHint": True, "audience": ["user"], "priority": 0.5, "lastModified": TIMES[0]}
     icon = {"src": "https://a.example/i", "mimeType": "image/png", "sizes": ["16x16", "any"], "theme": "dark"}
     entry = cleaned("tools", {**TOOL, "annotations": hints, "icons": [icon]}).entry
     assert (entry["annotations"], entry["icons"]) == (hints, [icon])

@@ -141,8 +141,9 @@ async def test_a_refusal_that_says_nothing_about_the_era_is_reported_and_no_othe
             assert {message["method"] for message in server.messages} == {"server/discover"}
 
 
-async def test_a_version_that_the_gateway_does_not_speak_is_refused() -> None:
-    with Earlier(version="2024-11-05") as server:
+@pytest.mark.parametrize("version", ["2024-10-07", "2026-07-28", "1.0", ""])
+async def test_a_version_that_the_gateway_does_not_speak_is_refused(version: str) -> None:
+    with Earlier(version=version) as server:
         async with speaking(server) as upstream:
             with pytest.raises(UpstreamFailure) as failed:
                 await upstream.discover()

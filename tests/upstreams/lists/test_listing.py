@@ -138,13 +138,33 @@ async def test_an_upstream_says_who_it_is() -> None:
     about = {
         **RELEASED,
         "instructions": "Ask first.",
-        "capabilities": {"tools": {"listChanged": True, "x": [1] * 9}, "resources": [], "x": {"a": 1}, "prompts": None},
+        "capabilities": {"tools": {"listChanged": True, "x": [1] * 9}, "resources": 7, "x": {"a": 1}, "prompts": None},
     }
-    found = await discover(always(lambda _method: about))
+    healed: list[Deviation] = []
+    found = await discover(always(lambda _method: about), healed.append)
     assert found.instructions == "Ask first."
     assert found.capabilities == {"tools": {"listChanged": True}}, "others may be large"
+    assert not healed
     assert found.offers("tools", "listChanged")
     assert not found.offers("prompts")
+
+
+@pytest.mark.parametrize(
+    ("declared", "known"),
+    [
+        ({"tools": [], "prompts": True, "resources": False}, {"tools", "prompts"}),
+        ({}, {"tools"}),
+        (None, {"tools"}),
+        ([], {"tools"}),
+        ({"tools": None, "completions": {}, "logging": {}}, {"completions", "tools"}),
+        ({"prompts": {}}, {"prompts"}),
+    ],
+)
+async def test_tools_are_looked_for_where_no_list_is_declared(declared: Any, known: set[str]) -> None:
+    healed: list[Deviation] = []
+    found = await discover(always(lambda _method: {**RELEASED, "capabilities": declared}), healed.append)
+    assert found.capabilities.keys() == known
+    assert {*healed} == (set() if declared == {"prompts": {}} else {Deviation.CAPABILITIES})
 
 
 JSON = st.recursive(

@@ -12,6 +12,7 @@ from gateway.upstreams import live
 from gateway.upstreams.config.definition import Credentials
 from gateway.upstreams.failures import NeedsSession, Reason
 from gateway.upstreams.lists import subscriptions
+from gateway.upstreams.lists.listing import read_all
 from tests.upstreams.lists.fakes import FakeUpstream, Served, definition_of, tool, unreachable, until
 
 
@@ -92,6 +93,25 @@ async def test_a_capability_that_is_written_correctly_later_counts_from_then_on(
         served.live.refresh_soon()
         await served.next_part()
         await upstream.listening()
+
+
+async def test_a_bug_costs_one_reading_and_not_the_upstream(
+    upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bugs = [RuntimeError("a bug")]
+
+    async def buggy(*given: Any) -> Any:
+        if bugs:
+            raise bugs.pop()
+        return await read_all(*given)
+
+    monkeypatch.setattr(live, "read_all", buggy)
+    served = Served(definition_of(), upstream)
+    async with served.running():
+        assert list((await served.next_part()).tools) == ["bugs__search", "bugs__delete"]
+    assert served.telemetry.refreshes[False] == 1
+    (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.exc_info is not None
 
 
 async def test_an_upstream_that_is_down_keeps_its_last_list_and_comes_back(

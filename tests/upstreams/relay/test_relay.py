@@ -582,6 +582,17 @@ async def test_a_tool_may_be_called_twice_if_its_upstream_says_that_this_does_no
     assert [options["repeatable"] for options in scripted.options] == [repeatable]
 
 
+@pytest.mark.parametrize("promises", [True, False])
+async def test_a_tool_with_a_schema_of_its_output_returns_structured_content(promises: bool) -> None:
+    scripted = Scripted({"content": [{"type": "text", "text": '{"total": 3}'}]})
+    promise = {"outputSchema": {"type": "object"}} if promises else {}
+    async with replica_of("http://127.0.0.1:1/mcp", client=scripted) as replica:
+        served = replica.serve("tools", {"name": "add", "inputSchema": {"type": "object"}, **promise})
+        result = await Call(served).result()
+    assert result.get("structuredContent") == ({"total": 3} if promises else None)
+    assert replica.telemetry.heals == ({"structured_missing": 1} if promises else {})
+
+
 @pytest.mark.parametrize("code", [-32700, -32600, -32601, -32020, -32022])
 async def test_an_error_about_our_own_request_is_not_the_clients_to_act_on(code: int) -> None:
     failing = Failing(UpstreamError("up", code, "Unsupported protocol version", {"supported": []}))

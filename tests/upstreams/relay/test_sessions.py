@@ -29,6 +29,7 @@ TYPESCRIPT_SESSIONLESS = (
     "Cannot request input 'name' (elicitation/create): the client on this 2025-era connection did not declare the "
     "required capability (no client capabilities)"
 )
+SUPERGATEWAY = "MCP error -32601: Server-to-client requests are not supported in stateless mode"
 
 
 def failed(text: str) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def test_the_errors_of_known_servers_are_recognised(code: int, text: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", [FASTMCP, f"Error calling tool 'ask': {NO_CHANNEL}", TYPESCRIPT, TYPESCRIPT_SESSIONLESS]
+    "text", [FASTMCP, f"Error calling tool 'ask': {NO_CHANNEL}", TYPESCRIPT, TYPESCRIPT_SESSIONLESS, SUPERGATEWAY]
 )
 def test_the_failed_results_of_known_servers_are_recognised(text: str) -> None:
     assert is_result_of_session(failed(text))

@@ -15,7 +15,7 @@ import msgspec
 from loadtest.cluster import wait_until
 from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
 
-VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 RELEASED_HEADERS = ("mcp-method", "mcp-name", "mcp-param-region")
 REFUSALS: Mapping[str, tuple[int, Any]] = {
     "sdk1": (400, {"id": "server-error", "error": {"code": -32600, "message": "Bad Request: Missing session ID"}}),
