@@ -26,7 +26,7 @@ from gateway.protocol.upstream.blocks import repaired_data
 from gateway.protocol.upstream.deviations import Deviation, uncounted
 from gateway.protocol.upstream.entries import Entry, clean_entry
 from gateway.protocol.upstream.responses import ErrorAnswer, Malformed, Result, read_message
-from gateway.protocol.upstream.results import Misshapen, Rewriting
+from gateway.protocol.upstream.results import MAX_ADDED_CHARACTERS, Misshapen, Rewriting
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.healing import HEALED, REFUSED, Healing
 from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, with_valid_schemas
@@ -193,6 +193,40 @@ def test_whatever_an_upstream_answers_the_official_client_can_read_it(
     except Misshapen:
         return
     is_valid(method, passed)
+
+
+MOST_TIMES = 40
+"""An item of one digit becomes a block with a type and a text."""
+
+
+def size_of(result: Mapping[str, Any]) -> int:
+    return len(json.dumps(result))
+
+
+@pytest.mark.parametrize("blocks", [2, 300])
+def test_a_message_that_becomes_several_has_its_other_members_once(blocks: int) -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "x"}] * blocks, "_meta": {"a": 1}}
+    made = rewritten("prompts/get", {"messages": [message, message]})["messages"]
+    assert [("_meta" in each) for each in made] == [True, *[False] * (blocks - 1)] * 2
+    assert {each["role"] for each in made} == {"user"}
+
+
+@pytest.mark.parametrize(("method", "member"), MAIN)
+@given(data=st.data())
+def test_a_healed_result_is_not_many_times_as_large(method: str, member: str, data: st.DataObject) -> None:
+    item = data.draw(either(ITEMS[member]))
+    if type(item) is dict:
+        item = {**item, "_meta": {f"a/{number}": number for number in range(300)}}
+        if type(item.get("content")) is list:
+            item["content"] = item["content"] * 300
+    result = {member: [item] * 500}
+    rewriting = Rewriting(method, "docs", result, uri="memo://" + "a" * 2000)
+    try:
+        for _ in rewriting.portions():
+            pass
+    except Misshapen:
+        return
+    assert size_of(rewriting.result) <= MOST_TIMES * size_of(result) + MAX_ADDED_CHARACTERS
 
 
 def listed(tool: dict[str, Any], heal: Any = uncounted) -> Any:

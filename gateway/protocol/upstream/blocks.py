@@ -247,7 +247,10 @@ def repaired_messages(messages: list[Any], heal: Heal) -> list[dict[str, Any]]:
         content = message.get("content")
         if type(content) is list:
             heal(Deviation.SEVERAL_BLOCKS)
-            repaired.extend({**message, "content": block} for block in content)
+            # The other members stay with the first one: they may be many, and so may the blocks.
+            repaired.extend({"role": message["role"], "content": block} for block in content)
+            if content:
+                repaired[-len(content)] = {**message, "content": content[0]}
         else:
             repaired.append(message)
     return repaired

@@ -56,6 +56,9 @@ _NAMES_OF_AN_ITEM: Final = 8
 MAX_ENCODED_CHARACTERS: Final = 64 * 1024
 """How many characters a result may have in texts in the place of URIs: it takes long to encode them."""
 
+MAX_ADDED_CHARACTERS: Final = 64 * 1024
+"""How many characters the URIs may have that are added to the contents of a resource: one may stand for many."""
+
 _FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
 """The members that a final result of a method has only if it poses as another kind."""
 _HARMLESS: Final = frozenset({"resultType", "isError", "description", "ttlMs", "cacheScope"})
@@ -98,6 +101,7 @@ class Rewriting:
         self._promises = promises
         self._heal = heal
         self._may_be_encoded = MAX_ENCODED_CHARACTERS
+        self._may_be_added = MAX_ADDED_CHARACTERS
         self._in_portion = 0
         self.result = self._cleaned(result)
         foreign = _FOREIGN[method].intersection(self.result)
@@ -166,6 +170,10 @@ class Rewriting:
         return cleaned
 
     def _contents(self, contents: Any) -> dict[str, Any]:
+        if type(contents) is not dict or type(contents.get("uri")) is not str:
+            self._may_be_added -= len(self._uri)
+            if self._may_be_added < 0:
+                raise Misshapen(f"its contents lack URIs of more than {MAX_ADDED_CHARACTERS} characters together")
         return self._rewritten(repaired_contents(contents, self._uri, self._heal))
 
     def _rewritten(self, contents: dict[str, Any]) -> dict[str, Any]:
