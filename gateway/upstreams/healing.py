@@ -50,6 +50,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "other_media_type": "an answer that is neither JSON nor an event stream, or with a status such as 202",
     "framing": "a body that is cut, or HTTP that proxies read differently",
     "result_kind": "an unknown `resultType`: it may want something of the client",
+    "unknown_version": "an answer to `initialize` that names no version that the gateway can speak",
     "unclear_flag": "an `isError` that is neither true nor false: an error may be taken for success",
     "no_object_schema": "a tool whose `inputSchema` is not of an object is left out; the others are served",
     "invalid_schema": "a tool whose schema is not valid JSON Schema is left out; models would refuse all tools",

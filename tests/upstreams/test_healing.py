@@ -422,7 +422,14 @@ def test_whatever_an_upstream_lists_its_schemas_are_valid(schema: Any, more: dic
 READ = b'{"jsonrpc":"2.0","id":7,"result":'
 REFUSED_BODIES: Mapping[str, list[bytes]] = {
     "duplicate_names": [READ + b'{"a":1,"a":2}}'],
-    "not_json": [READ + b'{"a":NaN}}', READ + b"{},}", READ + b'{"a":"\x01"}}', READ + b"{}} // end", READ + b"{}"],
+    "not_json": [
+        READ + b'{"a":NaN}}',
+        READ + b"{},}",
+        READ + b'{"a":"\x01"}}',
+        READ + b"{}} // end",
+        READ + b"{}",
+        READ + b"{}}\n" + READ + b"{}}",
+    ],
     "not_utf8": [READ + b'{"a":"\xff"}}'],
     "two_answers": [message(result={}, error={"code": 1, "message": "no"})],
     "wrong_id": [message(id=8, result={}), message(id=None, result={}), message(id=True, result={})],
