@@ -162,11 +162,15 @@ def _decode(body: bytes, max_depth: int, heal: Heal) -> Any:
         heal(Deviation.BYTE_ORDER_MARK)
         body = body[len(_BYTE_ORDER_MARK) :]
     try:
-        return decode(replace_surrogates(body), max_depth, MAX_VALUES)
+        return decode(replace_surrogates(body), max_depth, MAX_VALUES, _pause)
     except TooManyValues:
         raise Malformed(f"the message has more than {MAX_VALUES} values") from None
     except ParseError as error:
         raise Malformed(error.message[:1].lower() + error.message[1:]) from None
+
+
+def _pause() -> None:
+    """Do nothing: whenever a function begins that is not compiled, another thread may run."""
 
 
 def _drop_null_answer(message: dict[str, Any], heal: Heal) -> None:
