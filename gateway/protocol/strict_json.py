@@ -81,8 +81,8 @@ Pause: TypeAlias = Callable[[], object]
 def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, pause: Pause | None = None) -> Any:
     """Read one JSON value from `body`.
 
-    Values are counted before any of them is made. Integers are exact, floats are finite. `pause` is called between any
-    two steps that may take long.
+    Values are counted before any of them is made. Integers are exact, floats are finite. `pause` is called between
+    steps that may take long.
 
     Raises:
         TooManyValues: the body has more than `max_values`.
@@ -95,8 +95,6 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
     plain = _refuse_costly(body, max_values, pause)
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
-        if pause is not None:
-            pause()
         value = _decode_exponents(body) if many_exponents else _decode(body)
         if pause is not None:
             pause()
@@ -107,8 +105,6 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
         raise ParseError(f"The body is not valid JSON: {error}") from None
     except RecursionError:
         raise TooDeep(max_depth) from None
-    if pause is not None:
-        pause()
     # `float` turns a number out of range into infinity, which is encoded as `null`.
     if many_exponents and encoded.count(b"null") != body.count(b"null"):
         _refuse_infinity(value)
@@ -130,8 +126,8 @@ def _refuse_costly(body: bytes, max_values: int, pause: Pause | None) -> bytes:
         plain = _without_strings(body, pause)
         if _values(plain) > max_values:
             raise TooManyValues(max_values, 1 + EXTRA_VALUES)
-    if pause is not None:
-        pause()
+        if pause is not None:
+            pause()
     if body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO).find(_TOO_MANY_SAMPLED) >= 0:
         plain = plain or _without_strings(body, pause)
         if _TOO_MANY_DIGITS in plain.translate(_ALL_DIGITS_TO_ZERO):

@@ -330,10 +330,10 @@ def test_texts_are_left_out_alike_however_they_are_cut(value: list[Any], size: i
 def test_other_threads_may_run_between_the_steps_of_decoding() -> None:
     body, pauses = b"[" + b'"a",' * 2**18 + b'"1111"]', list[None]()
     assert decode(body, max_values=2**19, pause=lambda: pauses.append(None)) == json.loads(body)
-    assert len(pauses) >= 4
+    assert len(pauses) == 1
     with pytest.raises(TooManyValues):
         decode(body, max_values=2**17, pause=lambda: pauses.append(None))
-    assert len(pauses) >= 8
+    assert len(pauses) > len(body) / strict_json.PIECE_BYTES
 
 
 @pytest.mark.parametrize("unit", ["[]", "{}", '{"a":1}', "1e9", "1E+9", "-3.5e-7", "0.00001", "-0.0000"])
