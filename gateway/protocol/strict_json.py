@@ -10,9 +10,10 @@ object has one colon: if the value, encoded again, has fewer colons than the bod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -66,14 +67,22 @@ _TOO_MANY_SAMPLED: Final = b"0" * ((MAX_NUMBER_DIGITS + 1) // _SAMPLE_EVERY)
 _EXPONENTS_FROM_BYTES: Final = 256
 _TO_EXPONENT: Final = bytes.maketrans(b"123456789E", b"000000000e")
 
+PIECE_BYTES: Final = 2**18
+"""How much of a text is taken at once by work that makes many objects of it. No other thread runs meanwhile."""
+
 _BRACKET_TO_STEP: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
-def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
+Pause: TypeAlias = Callable[[], object]
+"""Lets other threads run, which compiled code does not do by itself."""
+
+
+def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, pause: Pause | None = None) -> Any:
     """Read one JSON value from `body`.
 
-    Values are counted before any of them is made. Integers are exact, floats are finite.
+    Values are counted before any of them is made. Integers are exact, floats are finite. `pause` is called between
+    steps that may take long.
 
     Raises:
         TooManyValues: the body has more than `max_values`.
@@ -83,10 +92,12 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
             digits. No input raises anything else.
     """
     # Each test is cheap and never misses; a suspicious body is then checked exactly.
-    plain = _refuse_costly(body, max_values)
+    plain = _refuse_costly(body, max_values, pause)
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
         value = _decode_exponents(body) if many_exponents else _decode(body)
+        if pause is not None:
+            pause()
         encoded = _encode(value)
     except UnicodeDecodeError:
         raise ParseError("The body is not valid UTF-8") from None
@@ -103,20 +114,22 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
     ):
         _refuse_duplicate_names(body, encoded)
     if body.count(b"[") + body.count(b"{") > max_depth:
-        _refuse_deep_nesting(plain or _without_strings(body), max_depth)
+        _refuse_deep_nesting(plain or _without_strings(body, pause), max_depth)
     return value
 
 
-def _refuse_costly(body: bytes, max_values: int) -> bytes:
+def _refuse_costly(body: bytes, max_values: int, pause: Pause | None) -> bytes:
     """Refuse too many values and long numbers. Return the body without its texts if that was needed, else nothing."""
     plain = b""
     # The shortest value is one byte. Texts may contain anything.
     if len(body) > max_values // (1 + EXTRA_VALUES) and _values(body) > max_values:
-        plain = _without_strings(body)
+        plain = _without_strings(body, pause)
         if _values(plain) > max_values:
             raise TooManyValues(max_values, 1 + EXTRA_VALUES)
+        if pause is not None:
+            pause()
     if body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO).find(_TOO_MANY_SAMPLED) >= 0:
-        plain = plain or _without_strings(body)
+        plain = plain or _without_strings(body, pause)
         if _TOO_MANY_DIGITS in plain.translate(_ALL_DIGITS_TO_ZERO):
             raise ParseError(f"The body has a number with more than {MAX_NUMBER_DIGITS} digits")
     return plain
@@ -209,6 +222,23 @@ def _refuse_deep_nesting(plain: bytes, max_depth: int) -> None:
         raise TooDeep(max_depth)
 
 
-def _without_strings(body: bytes) -> bytes:
-    """Empty every string of valid JSON. Without escaped backslashes and quotes, every quote is a delimiter."""
-    return b'""'.join(body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+def _without_strings(body: bytes, pause: Pause | None) -> bytes:
+    """Empty every string of valid JSON, piece by piece."""
+    outside: list[bytes] = []
+    is_inside, at = False, 0
+    while at < len(body):
+        if pause is not None:
+            pause()
+        piece = body[at : at + PIECE_BYTES]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # the last backslash escapes what follows
+            piece = body[at : at + len(piece) + 1]
+        at += len(piece)
+        # Without escaped backslashes and quotes, every quote is a delimiter.
+        parts = piece.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        if not is_inside:
+            outside.append(b'""'.join(parts[::2]))
+        elif len(parts) > 1:
+            outside.append(b'""' + b'""'.join(parts[1::2]))
+        if len(parts) % 2 == 0:
+            is_inside = not is_inside
+    return b"".join(outside)

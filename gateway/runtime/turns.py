@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Hashable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeAlias, TypeVar
 
 PAUSES: Final = 4
 """How often the event loop goes round between two turns by default. A short request takes about as many rounds."""
 
+_T = TypeVar("_T")
 _Waiter: TypeAlias = "asyncio.Future[None]"
 
 
@@ -25,6 +28,8 @@ class Turns:
         self._pauses = pauses
         self._groups: dict[Hashable, _WaitingGroup] = {}  # the next first
         self._is_pausing = False
+        self._round: asyncio.Handle | None = None
+        self._thread: ThreadPoolExecutor | None = None
 
     async def begin(self, group: Hashable, caller: Hashable) -> None:
         """Wait for a turn to begin some work. It lasts until the task waits again."""
@@ -42,13 +47,34 @@ class Turns:
         self._group(group).begun.append(waiter)
         await waiter
 
+    async def aside(self, work: Callable[[], _T]) -> _T:
+        """Use a turn, which has just been given, for some work in a thread. It lasts until the work has ended.
+
+        The event loop runs meanwhile, but not during a single call of C code that keeps the interpreter's lock. So each
+        of them must be short.
+        """
+        loop = asyncio.get_running_loop()
+        if self._round is not None:
+            self._round.cancel()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="turn")
+        future = self._thread.submit(work)
+        worked = asyncio.wrap_future(future)
+
+        def ended(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._go_round, loop, self._pauses)
+
+        future.add_done_callback(ended)  # after the task is woken, so that it can resume its work before others begin
+        return await worked
+
     def _is_free(self) -> bool:
         """Return whether nobody waits and the last turn was long ago; then this is a turn."""
         if self._is_pausing:
             return False
         self._is_pausing = True
         loop = asyncio.get_running_loop()
-        loop.call_soon(self._go_round, loop, self._pauses)
+        self._round = loop.call_soon(self._go_round, loop, self._pauses)
         return True
 
     def _group(self, name: Hashable) -> _WaitingGroup:
@@ -66,7 +92,7 @@ class Turns:
                 return
             waiter.set_result(None)
             left = self._pauses + 1
-        loop.call_soon(self._go_round, loop, left - 1)
+        self._round = loop.call_soon(self._go_round, loop, left - 1)
 
     def _next(self) -> _Waiter | None:
         """Remove the waiter whose turn it is. Its group waits behind all others then."""

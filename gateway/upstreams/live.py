@@ -189,7 +189,9 @@ class Live:
             discovered = await discover(self._ask, self._heal)
             by_caller = self.definition.depends_on_caller
             listed = (
-                Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered, self._heal)
+                Listed.nothing(discovered)
+                if by_caller
+                else await read_all(name, self._ask, discovered, self._heal, turns=self._parts.turns)
             )
         except NeedsSession as problem:
             self._telemetry.failed(name, problem.reason)  # no alert: it does not pass by itself

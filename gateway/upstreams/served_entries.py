@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
 
@@ -16,6 +17,7 @@ from gateway.errors import CannotContinue, InternalError, MissingCapability, Res
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.cleaning import oversteps
+from gateway.protocol.upstream.deviations import Deviation
 from gateway.protocol.upstream.entries import IDENTITY, Dropped, Entry, clean_entry, encode_listed, served_bytes
 from gateway.protocol.upstream.names import may_be_changed, upstream_name
 from gateway.protocol.upstream.uris import own_template, own_uri, upstream_uri
@@ -83,8 +85,17 @@ class _Found:
     served: dict[str, Served] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    memory: int = 0
-    """The memory of all entries that were looked at, whether or not they are served."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleaned:
+    """An entry of a list as it came, what pins say about, and as it may be served; `memory` is what it takes then."""
+
+    raw: Mapping[str, Any]
+    pinned: Mapping[str, Any]
+    entry: Entry | Dropped
+    healed: list[Deviation]
+    memory: int
 
 
 class PartMaker:
@@ -92,7 +103,7 @@ class PartMaker:
 
     An entry that has not changed keeps its relay from one list to the next. If each caller has other lists, a call is
     served only by what the caller's own list says; what others have is known only by name. `revision` changes when the
-    lists of callers may have changed.
+    lists of callers may have changed. `turns` are those of all upstreams' long work.
     """
 
     def __init__(
@@ -113,8 +124,11 @@ class PartMaker:
         self._changed: dict[str, Sequence[str]] = {}
         self._discovered = Discovered()
         self.revision = 0
+        self.turns: Final = relay.turns
         by_caller = definition.depends_on_caller
-        self._lists = ListsByCaller(definition, client, self.shown, telemetry, readings) if by_caller else None
+        self._lists = (
+            ListsByCaller(definition, client, self.shown, telemetry, readings, turns=relay.turns) if by_caller else None
+        )
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
@@ -418,29 +432,43 @@ class PartMaker:
 
     async def _read(self, kind: Kind, raw: Entries, before: KnownEntries, known: KnownEntries) -> _Found:
         """Clean and choose the entries of a list, and add them to `known`. Other work gets its turn meanwhile."""
-        found, pause = _Found(), MEMORY_AT_ONCE
-        has_uris = kind in URI_KINDS
-        for number, each in enumerate(raw, 1):
-            self._take(kind, each, before, known, found)
-            if found.memory >= pause or (has_uris and number % URIS_AT_ONCE == 0):
-                await asyncio.sleep(0)
-                pause = found.memory + MEMORY_AT_ONCE
+        found, entries, left = _Found(), iter(raw), len(raw)
+        while left:
+            await self.turns.resume(self._definition.name)
+            portion = await self.turns.aside(lambda: self._portion(kind, entries))
+            for cleaned in portion:
+                self._take(kind, cleaned, before, known, found)
+            left -= len(portion)
         return found
 
-    def _take(
-        self, kind: Kind, raw: Mapping[str, Any], before: KnownEntries, known: KnownEntries, found: _Found
-    ) -> None:
-        """Clean an entry of a list, and serve it if nothing is against that."""
-        definition = self._definition
+    def _portion(self, kind: Kind, entries: Iterator[Mapping[str, Any]]) -> list[_Cleaned]:
+        """Clean the next entries of a list, until they take `MEMORY_AT_ONCE`."""
+        portion: list[_Cleaned] = []
+        memory = 0
+        for raw in itertools.islice(entries, URIS_AT_ONCE if kind in URI_KINDS else None):
+            portion.append(self._cleaned(kind, raw))
+            memory += portion[-1].memory
+            if memory >= MEMORY_AT_ONCE:
+                break
+        return portion
+
+    def _cleaned(self, kind: Kind, raw: Mapping[str, Any]) -> _Cleaned:
+        definition, healed = self._definition, list[Deviation]()
         encoded = encode_listed(raw)
-        size = served_bytes(kind, (raw,), encoded)
-        found.memory += size
         pinned = definition.pinned_part(kind, raw)
-        entry = clean_entry(kind, definition.prefix, with_newest_schemas(kind, pinned, len(encoded), self._relay.heal))
+        newest = with_newest_schemas(kind, pinned, len(encoded), healed.append)
+        entry = clean_entry(kind, definition.prefix, newest)
+        return _Cleaned(raw, pinned, entry, healed, served_bytes(kind, (raw,), encoded))
+
+    def _take(self, kind: Kind, cleaned: _Cleaned, before: KnownEntries, known: KnownEntries, found: _Found) -> None:
+        """Serve an entry of a list if nothing is against that."""
+        definition, raw, entry = self._definition, cleaned.raw, cleaned.entry
+        for deviation in cleaned.healed:
+            self._relay.heal(deviation)
         earlier = None
         if isinstance(entry, Entry):
             earlier = before.unchanged(kind, entry.exposed, raw)
-            count_repairs(pinned, entry, self._relay.heal)
+            count_repairs(cleaned.pinned, entry, self._relay.heal)
             entry = with_valid_schemas(entry, self._relay.heal) if earlier is None else entry
         if isinstance(entry, Dropped):
             found.left_out.append(f"{entry.name!r} {entry.reason}")
@@ -462,7 +490,7 @@ class PartMaker:
             scopes = definition.scopes_of_resource(judged) if is_uri else definition.scopes.of(entry.own)
             served = self._relayed(entry, scopes, listed=True)
             earlier = Known(raw, entry.own, judged, template, served)
-        known.add(kind, entry.exposed, earlier, size=size)
+        known.add(kind, entry.exposed, earlier, size=cleaned.memory)
         found.served[entry.exposed] = earlier.served
 
     def _relayed(self, entry: Entry, scopes: frozenset[str], *, listed: bool, learn: Learn | None = None) -> Served:

@@ -23,7 +23,7 @@ from gateway.protocol.identity import Identity
 from gateway.protocol.legacy.older import known_entry
 from gateway.protocol.result_format import CacheScope, Words
 from gateway.protocol.upstream.entries import is_same_json
-from gateway.registry.parts import Kind, Share
+from gateway.registry.parts import LOCAL, Kind, Share
 from gateway.registry.registry import Registry
 from gateway.sealing.envelope import Rejected
 from gateway.sealing.list_cursor import ListPlace
@@ -189,7 +189,7 @@ class Catalogue:
         """Make a page. If some callers do not see all entries, the list is private for every caller."""
         visible = _seen_by(caller, listed, start, has_tasks=has_tasks)
         page = list(itertools.islice(visible, self._page_size))
-        fields: dict[str, Any] = {name: [listed.parts[at].listed[place] for at, place in page]}
+        fields: dict[str, Any] = {name: [listed.parts[at].listed(place) for at, place in page]}
         following = next(visible, None)
         if following is not None:
             fields["nextCursor"] = self._keys.cursors.make(name, listed.place(page[-1]).text)
@@ -230,18 +230,38 @@ _FIRST: Final[_Start] = (0, 0)
 
 
 class _Entries:
-    """The entries of one part in one list, with what they were made of (`served`)."""
+    """The entries of one part in one list, with what they were made of (`served`).
+
+    An upstream may have thousands, so each of its entries is made when it is needed. The local ones are made at once,
+    since some cannot be.
+    """
 
     def __init__(self, part: str, served: Mapping[str, Served], entry: _Entry) -> None:
         self.part = part
         self.served = served
         self.names: Sequence[str] = list(served)
-        self.listed = [entry(each) for each in served.values()]
+        self.all_served: Sequence[Served] = list(served.values())
+        self._entry = entry
+        self._listed = [entry(each) if part == LOCAL else None for each in self.all_served]
         self.scopes = [each.scopes for each in served.values()]
         self.has_scopes = any(self.scopes)
         self.task_only = [isinstance(each, Tool) and each.task == "required" for each in served.values()]
         self.has_task_only = any(self.task_only)
         self._positions: dict[str, int] | None = None
+
+    def listed(self, position: int) -> dict[str, Any]:
+        """Return the entry at a position, as clients see it."""
+        made = self._listed[position]
+        if made is None:
+            made = self._listed[position] = self._entry(self.all_served[position])
+        return made
+
+    def is_same(self, position: int, other: _Entries, others: int) -> bool:
+        """Return whether clients see the same in an entry of another part or list, at a position there."""
+        if self.all_served[position] is other.all_served[others]:
+            return True
+        scopes, their_scopes = self.scopes[position], other.scopes[others]
+        return scopes == their_scopes and is_same_json(self.listed(position), other.listed(others))
 
     def position(self, name: str) -> int | None:
         """Return the position of an entry, None if it has gone."""
@@ -307,12 +327,11 @@ class _List:
         """Return whether clients would see the difference from another list."""
         if self.parts == other.parts:
             return False
-        (entries, scopes), (others, their_scopes) = self._visible(), other._visible()
-        return scopes != their_scopes or not is_same_json(entries, others)
-
-    def _visible(self) -> tuple[list[dict[str, Any]], list[frozenset[str]]]:
-        entries = [entry for part in self.parts for entry in part.listed]
-        return entries, [scopes for part in self.parts for scopes in part.scopes]
+        mine, theirs = list(self.places(_FIRST)), list(other.places(_FIRST))
+        return len(mine) != len(theirs) or not all(
+            self.parts[at].is_same(place, other.parts[there], others)
+            for (at, place), (there, others) in zip(mine, theirs, strict=True)
+        )
 
 
 def _seen_by(caller: Caller, listed: _List, start: _Start, *, has_tasks: bool) -> Iterator[_Start]:

@@ -92,7 +92,7 @@ BREAKAGES: dict[str, tuple[str, object, str, Callable[..., Any]]] = {
     "a budget that frees nothing": ("budgets", BodyBudget, "free", lambda *_: None),
     "a budget that refuses everybody": ("budgets", BodyBudget, "take", lambda *_: _raise(TooManyBodyBytes())),
     "a reader that counts no values": ("budgets", strict_json, "_values", lambda _: 0),
-    "a reader that counts values in texts": ("budgets", strict_json, "_without_strings", lambda body: body),
+    "a reader that counts values in texts": ("budgets", strict_json, "_without_strings", lambda body, _pause: body),
     "settings that crash": ("settings", Settings, "check_serving", fail),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import ParseError, TooManyValues
+from gateway.protocol import strict_json
 from gateway.protocol.strict_json import (
     EXTRA_VALUES,
     MAX_DEPTH,
@@ -311,6 +313,27 @@ def test_values_are_counted_whatever_is_in_texts(value: list[Any], indent: int |
     assert decode(body, max_values=exact) == value
     with pytest.raises(TooManyValues):
         decode(body, max_values=(exact - 1) // (2 * (1 + EXTRA_VALUES)))
+
+
+@pytest.mark.slow
+@given(st.lists(hostile_values, max_size=10), st.integers(1, 9))
+def test_texts_are_left_out_alike_however_they_are_cut(value: list[Any], size: int) -> None:
+    body = json.dumps(value, ensure_ascii=False).encode()
+    pauses: list[None] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict_json, "PIECE_BYTES", size)
+        plain = strict_json._without_strings(body, lambda: pauses.append(None))
+    assert plain == re.sub(rb'"(?:[^"\\]|\\.)*"', b'""', body, flags=re.DOTALL)
+    assert len(body) / (size + 1) <= len(pauses) <= -(-len(body) // size)
+
+
+def test_other_threads_may_run_between_the_steps_of_decoding() -> None:
+    body, pauses = b"[" + b'"a",' * 2**18 + b'"1111"]', list[None]()
+    assert decode(body, max_values=2**19, pause=lambda: pauses.append(None)) == json.loads(body)
+    assert len(pauses) == 1
+    with pytest.raises(TooManyValues):
+        decode(body, max_values=2**17, pause=lambda: pauses.append(None))
+    assert len(pauses) > len(body) / strict_json.PIECE_BYTES
 
 
 @pytest.mark.parametrize("unit", ["[]", "{}", '{"a":1}', "1e9", "1E+9", "-3.5e-7", "0.00001", "-0.0000"])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import pairwise
+
+import pytest
 
 from gateway.runtime.turns import PAUSES, Turns
 
@@ -88,3 +91,38 @@ async def test_a_group_keeps_its_turn_when_some_of_its_work_is_cancelled() -> No
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert done == ["a2", "b1", "b1"]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_turn_lasts_as_long_as_its_work_in_a_thread_while_the_loop_runs(is_cancelled: bool) -> None:
+    turns, gate, done = Turns(), threading.Event(), list[str]()
+
+    async def long() -> None:
+        await turns.begin(None, "a")
+        await turns.aside(gate.wait)
+        await turns.resume(None)
+        done.append("long")
+
+    async def short() -> None:
+        await turns.begin(None, "b")
+        done.append("short")
+
+    working, waiting = asyncio.create_task(long()), asyncio.create_task(short())
+    for _ in range(10 * PAUSES):
+        await asyncio.sleep(0)
+    if is_cancelled:
+        working.cancel()
+        for _ in range(10 * PAUSES):
+            await asyncio.sleep(0)
+    assert not done
+    gate.set()
+    await asyncio.wait([working, waiting])
+    assert done == (["short"] if is_cancelled else ["long", "short"])
+
+
+async def test_what_work_in_a_thread_raises_is_raised_and_ends_the_turn() -> None:
+    turns = Turns()
+    await turns.begin(None, None)
+    with pytest.raises(ZeroDivisionError):
+        await turns.aside(lambda: 1 // 0)
+    await asyncio.wait_for(turns.begin(None, None), 10)

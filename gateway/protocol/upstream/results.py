@@ -53,6 +53,9 @@ PORTION_ITEMS: Final = 2000
 _NAMES_OF_AN_ITEM: Final = 8
 """How many names in `_meta` take as long as an object."""
 
+_CHARACTERS_OF_AN_ITEM: Final = 1024
+"""How many characters take as long as an object: some are examined, or encoded."""
+
 MAX_ENCODED_CHARACTERS: Final = 64 * 1024
 """How many characters a result may have in texts in the place of URIs: it takes long to encode them."""
 
@@ -185,6 +188,7 @@ class Rewriting:
         """Return an object without what its `_meta` and its icons must not have."""
         meta = value.get("_meta")
         self._in_portion += 1 + (len(meta) // _NAMES_OF_AN_ITEM if isinstance(meta, dict) else 0)
+        self._in_portion += sum(len(text) for text in value.values() if type(text) is str) // _CHARACTERS_OF_AN_ITEM
         cleaned = with_clean_meta(self._prefix, value)
         if "icons" in cleaned:
             icons = cleaned["icons"]

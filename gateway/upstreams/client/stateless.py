@@ -20,7 +20,7 @@ from gateway.http_client.client import HttpClient, HttpResponse, RawHeaders
 from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.cleaning import drop_reserved
-from gateway.protocol.upstream.deviations import Deviation
+from gateway.protocol.upstream.deviations import Deviation, Heal
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
 from gateway.protocol.upstream.requests import Envelope, relayed_capabilities
@@ -472,21 +472,26 @@ class StatelessClient:
         return bytes(body)
 
     async def _message(self, body: bytes, job: _Job, *, any_id: bool = False) -> Message:
-        """Decode a message. With a large one, other work has its turn before, and again before the result is used."""
+        """Decode a message: a large one in a thread, in its turn. Other work has its turn before the result is used."""
         if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
-            return self._decoded(body, job, any_id)
+            return self._decoded(body, job, any_id, self._heal)
         try:
             async with asyncio.timeout_at(job.deadline):
                 await self._turns.begin(self._upstream, job.caller.principal)
         except TimeoutError:
             raise self._failure(Reason.TIMED_OUT, "its answer was not read in time") from None
-        message = self._decoded(body, job, any_id)
+        healed: list[Deviation] = []
+        try:
+            message = await self._turns.aside(lambda: self._decoded(body, job, any_id, healed.append))
+        finally:
+            for deviation in healed:
+                self._heal(deviation)
         await self._turns.resume(self._upstream)
         return message
 
-    def _decoded(self, body: bytes, job: _Job, any_id: bool) -> Message:
+    def _decoded(self, body: bytes, job: _Job, any_id: bool, heal: Heal) -> Message:
         try:
-            return read_message(body, job.request_id, any_id=any_id, heal=self._heal)
+            return read_message(body, job.request_id, any_id=any_id, heal=heal)
         except WrongId as error:
             raise self._failure(Reason.WRONG_ID, str(error)) from None
         except Malformed as error:

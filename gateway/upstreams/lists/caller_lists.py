@@ -16,6 +16,7 @@ from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester
 from gateway.registry.parts import Kind
 from gateway.runtime.sources import Clock
+from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
@@ -120,8 +121,10 @@ class ListsByCaller:
         telemetry: UpstreamMetrics,
         readings: Readings,
         *,
+        turns: Turns | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
+        self._turns_of_pages = turns
         self._definition = definition
         self._client = client
         self._make = make
@@ -229,7 +232,9 @@ class ListsByCaller:
 
         share = MAX_MEMORY_BYTES // SHARES
         name = self._definition.name
-        raw, ttl_ms, memory = await read_list(name, ask, kind, count=count, max_memory=share, heal=self._heal)
+        raw, ttl_ms, memory = await read_list(
+            name, ask, kind, count=count, max_memory=share, heal=self._heal, turns=self._turns_of_pages
+        )
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
         return _KeptList(await self._make(kind, raw), self._clock() + seconds, memory)
 

@@ -13,6 +13,7 @@ from gateway.protocol.upstream.deviations import Deviation, Heal, uncounted
 from gateway.protocol.upstream.entries import IDENTITY, encode_listed, served_bytes
 from gateway.protocol.upstream.requests import all_relayed_capabilities
 from gateway.registry.parts import Kind
+from gateway.runtime.turns import Turns
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
@@ -156,9 +157,11 @@ def _known(capabilities: Mapping[str, Any], heal: Heal) -> dict[str, dict[str, b
     return known
 
 
-async def read_all(upstream: str, ask: Ask, discovered: Discovered, heal: Heal = uncounted) -> Listed:
-    """Read all pages of all lists that an upstream has; errors are as those of `read_list`."""
-    reading = _ListReading(upstream, ask, lambda _size: None, MAX_MEMORY_BYTES, heal)
+async def read_all(
+    upstream: str, ask: Ask, discovered: Discovered, heal: Heal = uncounted, *, turns: Turns | None = None
+) -> Listed:
+    """Read all pages of all lists that an upstream has; see `read_list` for the errors, and for `turns`."""
+    reading = _ListReading(upstream, ask, lambda _size: None, MAX_MEMORY_BYTES, heal, turns or Turns())
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             lists = {
@@ -178,16 +181,18 @@ async def read_list(
     count: Count = lambda _size: None,
     max_memory: int = MAX_MEMORY_BYTES,
     heal: Heal = uncounted,
+    turns: Turns | None = None,
 ) -> tuple[Entries, int | None, int]:
     """Read all pages of one list. Return its entries, the shortest `ttlMs`, and how much memory the entries take.
 
-    Each page is counted as soon as it is there. Pages that never end are read up to a limit.
+    Each page is counted as soon as it is there, in a thread when its turn has come. Pages that never end are read up to
+    a limit.
 
     Raises:
         UpstreamFailure: a page cannot be read, or there is too much.
         UpstreamError: the upstream refuses a page.
     """
-    reading = _ListReading(upstream, ask, count, max_memory, heal)
+    reading = _ListReading(upstream, ask, count, max_memory, heal, turns or Turns())
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             entries = await reading.list_of(kind)
@@ -197,8 +202,11 @@ async def read_list(
 
 
 class _ListReading:
-    def __init__(self, upstream: str, ask: Ask, count: Count, max_memory: int, heal: Heal) -> None:
+    def __init__(  # noqa: PLR0917 - those of `read_list`
+        self, upstream: str, ask: Ask, count: Count, max_memory: int, heal: Heal, turns: Turns
+    ) -> None:
         self._heal = heal
+        self._turns = turns
         self._upstream = upstream
         self._ask = ask
         self._count = count
@@ -221,7 +229,7 @@ class _ListReading:
         for _ in range(MAX_PAGES):
             try:
                 page = self._ask(form.method, {} if cursor is None else {"cursor": cursor})
-                cursor = self._taken(kind, await page, found)  # only what is taken of a page stays in memory
+                cursor = await self._taken(kind, await page, found)  # only what is taken of a page stays in memory
             except UpstreamError as error:
                 if error.code == METHOD_NOT_FOUND and cursor is None:  # resources without templates, for example
                     return ()
@@ -234,17 +242,17 @@ class _ListReading:
         self._heal(Deviation.CURSOR)
         return tuple(found.values())
 
-    def _taken(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> str | None:
+    async def _taken(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> str | None:
         """Take the entries of a page, and return the cursor of the next one."""
-        self._take(kind, page, found)
+        await self._take(kind, page, found)
         self._note_ttl(page.get("ttlMs"))
         cursor = self._next(page)
         if cursor is not None:
             self._add(_CURSOR_CHARACTER_BYTES * len(cursor))
         return cursor
 
-    def _take(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
-        form, key = LISTS[kind], IDENTITY[kind]
+    async def _take(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> None:
+        form = LISTS[kind]
         entries = page.get(form.member)
         if entries is None:
             self._heal(Deviation.ITEMS_MISSING)
@@ -254,18 +262,25 @@ class _ListReading:
         self._entries += len(entries)
         if self._entries > MAX_ENTRIES:
             raise self._too_much(f"more than {MAX_ENTRIES} entries")
-        encoded = encode_listed(entries)
-        self._digest.update(form.member.encode() + encoded)
-        self._bytes += len(encoded)
+        await self._turns.resume(self._upstream)
+        size, memory = await self._turns.aside(lambda: self._counted(kind, entries))
+        self._bytes += size
         if self._bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
-        self._add(served_bytes(kind, entries, encoded))
+        self._add(memory)
         for entry in entries:
-            name = entry.get(key) if isinstance(entry, dict) else None
+            name = entry.get(IDENTITY[kind]) if isinstance(entry, dict) else None
             if not isinstance(name, str) or name in found:
                 self.repeated += 1
             else:
                 found[name] = entry
+
+    def _counted(self, kind: Kind, entries: list[Any]) -> tuple[int, int]:
+        """Add entries to the digest. Return how many bytes they have as JSON, and how much memory they take."""
+        encoded = encode_listed(entries)
+        self._digest.update(LISTS[kind].member.encode())
+        self._digest.update(encoded)
+        return len(encoded), served_bytes(kind, entries, encoded)
 
     def _add(self, size: int) -> None:
         self.memory += size

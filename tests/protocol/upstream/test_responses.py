@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.protocol.strict_json import EXTRA_VALUES
+from gateway.protocol.upstream import responses
 from gateway.protocol.upstream.cleaning import MAX_META_NAMES
 from gateway.protocol.upstream.responses import (
     MAX_ERROR_DATA_BYTES,
@@ -221,6 +222,16 @@ def test_lone_surrogates_are_replaced_and_nothing_else_changes(text: str) -> Non
     expected = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in joined)
 
     assert msgspec.json.decode(replace_surrogates(escaped)) == expected
+
+
+@given(text=TEXTS.map(lambda text: 3 * text), size=st.integers(20, 40))
+def test_surrogates_are_replaced_alike_however_a_text_is_cut(text: str, size: int) -> None:
+    escaped = json.dumps(text).encode()
+    whole = replace_surrogates(escaped)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(responses, "PIECE_BYTES", size)
+        assert replace_surrogates(escaped) == whole
+        assert b"".join(responses._pieces(escaped)) == escaped
 
 
 def test_a_text_of_backslashes_with_one_surrogate_takes_no_longer_than_one_of_surrogates() -> None:

@@ -149,6 +149,11 @@ def test_other_work_may_be_done_between_objects_with_much_meta() -> None:
     assert len(list(Rewriting("tools/call", "docs", {"content": blocks}).portions())) >= 10
 
 
+@pytest.mark.parametrize("block", [{"type": "text", "text": "a" * 2**22}, {"type": "a", "b": "a" * 2**22}])
+def test_other_work_may_be_done_between_long_texts(block: dict[str, Any]) -> None:
+    assert len(list(Rewriting("tools/call", "docs", {"content": [block] * 3}).portions())) == 3
+
+
 def test_other_work_may_be_done_between_objects_with_many_icons() -> None:
     icon = {"src": "https://example.com/a.png", "sizes": ["48x48"] * MAX_SIZES}
     blocks = [{"type": "text", "text": "a", "icons": [icon] * MAX_ICONS}] * (PORTION_ITEMS // 20)

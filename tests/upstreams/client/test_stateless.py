@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.protocol.upstream.deviations import Deviation
 from gateway.protocol.upstream.responses import read_message
 from gateway.runtime.turns import PAUSES, Turns
 from gateway.upstreams import readings
@@ -19,6 +20,7 @@ from gateway.upstreams.client import stateless
 from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.stateless import QUICK_COMMAS, readings_of_answers
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from gateway.upstreams.texts import sentence_of
 from tests.upstreams.client.serving import CLIENT_INFO, SECONDS, Asking, Shop, asking, fine, notice, result
@@ -592,6 +594,34 @@ async def test_large_answers_of_all_upstreams_are_handled_one_after_the_other(
     assert [what for what, _ in handled] == ["decoded", "used"] * 8
     at = [when for _, when in handled]
     assert all(later - earlier >= PAUSES for earlier, later in pairwise(at))
+
+
+@pytest.mark.parametrize("answer", [large_json, large_event, many_values, large_error])
+async def test_a_large_answer_is_decoded_in_a_thread_and_its_deviations_are_counted_on_the_loop(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    async def deviating(exchange: Exchange, message: Any) -> None:
+        await answer(exchange, {**message, "id": str(message["id"])})
+
+    shop.answers = [deviating]
+    decoded, counted = set[int](), set[int]()
+
+    def noted(body: bytes, request_id: Any, **options: Any) -> Any:
+        decoded.add(threading.get_ident())
+        return read_message(body, request_id, **options)
+
+    def heal(_healing: Healing, deviation: Deviation) -> None:
+        assert deviation is Deviation.ID_TYPE
+        counted.add(threading.get_ident())
+
+    monkeypatch.setattr(stateless, "read_message", noted)
+    monkeypatch.setattr(Healing, "__call__", heal)
+    async with asking(shop.server.url) as client:
+        with contextlib.suppress(UpstreamError):
+            await client.call()
+    assert len(decoded) == 1
+    assert counted == {threading.get_ident()}
+    assert counted.isdisjoint(decoded)
 
 
 class NoTurns(Turns):

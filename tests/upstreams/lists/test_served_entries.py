@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from gateway.errors import InternalError, RpcError
 from gateway.protocol.caller import Requester
@@ -19,6 +20,7 @@ from gateway.protocol.upstream.names import exposed_name
 from gateway.protocol.uris.readings import readings
 from gateway.registry.parts import Kind, Part
 from gateway.registry.relayed import RelayedResource, RelayedTool
+from gateway.runtime.turns import Turns
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import ByGlob, Choice, Definition, Scopes, TaskRule
@@ -36,11 +38,12 @@ from tests.upstreams.relay.calling import Call
 
 class Making:
     def __init__(self, definition: Definition) -> None:
+        self.turns = CountedTurns()
         self.telemetry = Telemetry()
         self.upstream = FakeUpstream()
         breaker = Breaker(lambda: asyncio.sleep(0, result=True), lambda _is_open: None)
         client = GuardedClient(definition.name, self.upstream, breaker, Bulkhead(4, None, lambda _number: None))
-        relay = UpstreamRelay(definition, client, credentials_of(definition), self.telemetry)
+        relay = UpstreamRelay(definition, client, credentials_of(definition), self.telemetry, turns=self.turns)
         self.maker = PartMaker(definition, client, relay, self.telemetry, readings_of_lists())
 
     async def part(self, *tools: Any, instructions: str = "", **lists: Any) -> Part:
@@ -49,13 +52,18 @@ class Making:
         return await self.maker.listed(Listed(Discovered(CAPABILITIES, instructions), entries), None)
 
 
-async def _pauses(work: Awaitable[object]) -> int:
-    """Return how often other work gets its turn until this is done."""
-    turns, task = 0, asyncio.ensure_future(work)
-    while not task.done():
-        await asyncio.sleep(0)
-        turns += 1
-    return turns - 1
+T = TypeVar("T")
+
+
+class CountedTurns(Turns):
+    """Counts the pieces of work that are done in a thread."""
+
+    pieces = 0
+
+    @override
+    async def aside(self, work: Callable[[], T]) -> T:
+        self.pieces += 1
+        return await super().aside(work)
 
 
 @pytest.mark.parametrize("allowed", ["*", "none"])
@@ -63,10 +71,12 @@ async def test_other_work_gets_its_turn_by_the_memory_of_entries_not_by_their_nu
     making = Making(definition_of(scope="caller", tools=Choice((allowed,), ())))
     dense = tuple(tool(f"t{number}", icons=[{"src": "data:,"}] * 1_000) for number in range(8))
     assert served_bytes("tools", dense[:1], encode_listed(dense[:1])) > MEMORY_AT_ONCE
-    assert await _pauses(making.maker.shown("tools", dense)) == len(dense)
+    await making.maker.shown("tools", dense)
+    assert making.turns.pieces == len(dense)
     small = tuple(tool(f"t{number}") for number in range(300))
     memory = served_bytes("tools", small, encode_listed(small))
-    assert memory // MEMORY_AT_ONCE - 1 <= await _pauses(making.maker.shown("tools", small)) <= memory // MEMORY_AT_ONCE
+    await making.maker.shown("tools", small)
+    assert memory // MEMORY_AT_ONCE <= making.turns.pieces - len(dense) <= memory // MEMORY_AT_ONCE + 1
 
 
 @pytest.mark.parametrize(("kind", "member"), [("resources", "uri"), ("templates", "uriTemplate")])
@@ -74,7 +84,8 @@ async def test_other_work_gets_its_turn_after_a_few_uris(kind: Kind, member: str
     making = Making(definition_of(scope="caller"))
     listed = tuple({member: f"memo:{number}", "name": "a"} for number in range(5 * URIS_AT_ONCE))
     assert served_bytes(kind, listed, encode_listed(listed)) < MEMORY_AT_ONCE
-    assert await _pauses(making.maker.shown(kind, listed)) == 5
+    await making.maker.shown(kind, listed)
+    assert making.turns.pieces == 5
 
 
 async def test_only_what_the_operator_allows_is_listed_and_can_be_called() -> None:
