@@ -13,7 +13,13 @@ from typing import Any, Final, Literal, NoReturn
 
 from gateway.authoring.served import Served, TaskSupport
 from gateway.authoring.uri_templates import is_template
-from gateway.errors import CannotContinue, InternalError, MissingCapability, ResourceNotFound
+from gateway.errors import (
+    URL_ELICITATION_REQUIRED,
+    CannotContinue,
+    MissingCapability,
+    RelayFailed,
+    ResourceNotFound,
+)
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester
 from gateway.protocol.upstream.cleaning import oversteps
@@ -57,6 +63,9 @@ URIS_AT_ONCE: Final = 8
 COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
 MAX_COMPLETIONS: Final = 100
+
+_NOT_OF_COMPLETIONS: Final = ABOUT_THE_REQUEST | {MissingCapability.CODE, URL_ELICITATION_REQUIRED}
+"""Codes of errors that say nothing to a client that asks for completions: neither headers nor URLs are the answer."""
 
 _DIFFERS: Final = "an upstream differs from the lock file; check it, and run `gateway upstreams pin`"
 
@@ -382,11 +391,11 @@ class PartMaker:
                 max_bytes=COMPLETION_BYTES,
             )
         except UpstreamError as error:
-            if error.code in ABOUT_THE_REQUEST or error.code == MissingCapability.CODE:
-                raise InternalError(refused_request(self._definition.name, error.code, sent=False)) from None
+            if error.code in _NOT_OF_COMPLETIONS:
+                raise RelayFailed(refused_request(self._definition.name, error.code, sent=False)) from None
             raise
         except UpstreamFailure as failure:
-            raise InternalError(sentence_of(failure)) from None
+            raise RelayFailed(sentence_of(failure)) from None
         return self._completion(result.get("completion"))
 
     def _completion(self, said: Any) -> dict[str, Any]:
@@ -395,7 +404,7 @@ class PartMaker:
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
             self._telemetry.failed(self._definition.name, Reason.MALFORMED)
             failure = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=True)
-            raise InternalError(sentence_of(failure))
+            raise RelayFailed(sentence_of(failure))
         kept: dict[str, Any] = {"values": values[:MAX_COMPLETIONS]}
         if type(said.get("total")) is int:
             kept["total"] = said["total"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from gateway.authoring.served import Served
-from gateway.errors import InternalError, Overloaded
+from gateway.errors import GatewayError, InternalError, Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.caller import Requester
 from gateway.registry.parts import Kind
@@ -33,6 +34,8 @@ from gateway.upstreams.lists.listing import (
 )
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
+
+log = logging.getLogger(__name__)
 
 MAX_LISTS: Final = 4_000
 MAX_ENTRIES: Final = 100_000
@@ -200,6 +203,11 @@ class ListsByCaller:
         except UnusableLists as problem:
             self._telemetry.failed(name, problem.reason)
             raise
+        except (GatewayError, TimeoutError):
+            raise
+        except Exception:  # the last line of defence: a bug must not cost callers the tools of all others
+            log.exception("lists of an upstream cannot be read", extra={"upstream": name})
+            raise UnusableLists(name, Reason.MALFORMED, sent=True) from None
         finally:
             self._telemetry.listed(name, succeeded=succeeded)
         self._keep(key, kept)

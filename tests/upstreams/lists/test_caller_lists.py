@@ -121,6 +121,18 @@ async def test_a_caller_whom_the_upstream_now_refuses_no_longer_sees_the_list(
         await callers.names(ADA)
 
 
+async def test_a_bug_in_reading_one_callers_list_is_a_failure_of_that_upstream(
+    callers: Callers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise, it would cost this caller the tools of all other upstreams too."""
+    await callers.names(ADA)
+    callers.upstream.problem = AttributeError("'list' object has no attribute 'startswith'")
+    with pytest.raises(UpstreamFailure):
+        await callers.names(BOB)
+    assert "lists of an upstream cannot be read" in caplog.messages
+    assert await callers.names(ADA) == ["bugs__ada_none"]
+
+
 async def test_a_list_that_takes_too_long_is_missing_now_and_there_later(
     callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

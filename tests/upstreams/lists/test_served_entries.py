@@ -293,13 +293,17 @@ async def test_a_completion_that_fails_is_a_json_rpc_error(problem: Exception) -
         await making.maker.complete("prompt", "bugs__p", "who", "", {}, Requester())
 
 
-@pytest.mark.parametrize(("code", "told"), [(-32602, -32602), (-32601, -32603), (-32022, -32603), (-32021, -32603)])
+OF_NO_COMPLETION = [-32601, -32020, -32021, -32022, -32042]
+
+
+@pytest.mark.parametrize(("code", "told"), [(-32602, -32602), *((code, -32603) for code in OF_NO_COMPLETION)])
 async def test_an_error_about_the_gateways_own_request_is_not_our_clients(code: int, told: int) -> None:
     making = Making(definition_of())
     making.upstream.problem = UpstreamError("bugs", code, "no")
     with pytest.raises(RpcError) as caught:
         await making.maker.complete("prompt", "bugs__p", "who", "", {}, Requester())
     assert caught.value.code == told
+    assert caught.value.is_relayed, "no fault of this gateway, which 500 would be"
 
 
 async def test_what_is_not_served_is_not_completed() -> None:
