@@ -1,4 +1,4 @@
-"""An upstream's failure is no fault of this gateway: no load balancer or alert takes it for one."""
+"""Failures of an upstream never have status 500: no load balancer or alert takes them for one of this gateway."""
 
 from __future__ import annotations
 
