@@ -448,6 +448,13 @@ class LastIsSecret(Unlisted):
         return super().find(kind, name)
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliver changes without collecting them."""
+    monkeypatch.setattr("gateway.calls.changes.PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
 async def test_a_stream_sends_nothing_more_if_a_new_list_asks_for_a_scope_that_is_found_last() -> None:
     app = app_with(part("one", finder=Unlisted("one", announces_changes=True)))
     uris = [f"one+docs://{number}" for number in range(9)]
@@ -461,6 +468,7 @@ async def test_a_stream_sends_nothing_more_if_a_new_list_asks_for_a_scope_that_i
         assert (await reading)["result"]["resultType"] == "complete"
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_a_stream_is_judged_by_the_newest_list_if_another_one_came_meanwhile() -> None:
     first, second = (Unlisted("one", announces_changes=True) for _ in range(2))
     app = app_with(part("one", finder=first))
@@ -476,6 +484,7 @@ async def test_a_stream_is_judged_by_the_newest_list_if_another_one_came_meanwhi
         assert 0 < len(second.asked) <= URIS_AT_ONCE
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_changes_of_a_resource_that_new_rules_deny_are_not_passed_on() -> None:
     app = app_with(part("one", finder=Unlisted("one", announces_changes=True)))
     async with listening(app, resourceSubscriptions=[ONE, OTHER]) as stream:
