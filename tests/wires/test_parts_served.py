@@ -21,7 +21,6 @@ from gateway.protocol.requests import McpRequest
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.registry.parts import Part
 from gateway.registry.registry import Registry
-from gateway.registry.relayed import Relayed
 from gateway.wires import catalogue
 from gateway.wires.methods import Incoming
 from gateway.wires.released.stream_authority import URIS_AT_ONCE
@@ -30,7 +29,7 @@ from tests.asgi import Client, make_app
 from tests.authorities import caller
 from tests.integration.raw import Answer, request, tool_call
 from tests.observability.test_counted_calls import SessionClient, count
-from tests.parts import Unlisted, part, relayed_prompt, relayed_resource, relayed_tool
+from tests.parts import LastIsSecret, Unlisted, part, relayed_prompt, relayed_resource, relayed_tool
 from tests.wires.released.conftest import NO_CLIENT
 
 SECONDS = 20
@@ -438,14 +437,6 @@ async def test_other_work_gets_its_turn_while_open_streams_are_judged_by_a_new_l
         assert asked[0] == 0
         assert asked[-1] == 3 * MAX_LISTEN_URIS
         assert max(later - earlier for earlier, later in pairwise(asked)) <= URIS_AT_ONCE
-
-
-class LastIsSecret(Unlisted):
-    """Requires a scope for one resource alone."""
-
-    def find(self, kind: str, name: str, /) -> Relayed | None:
-        self.options["scopes"] = ["secret"] if name == "one+docs://8" else []
-        return super().find(kind, name)
 
 
 @pytest.fixture
