@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 5.0
 """Between two reads from a provider that does not answer."""
-MIN_ASKED_SECONDS: Final = 10.0
-"""Between two reads because of unknown key ids: the content of clients' tokens must not drive us."""
+MIN_ASKED_SECONDS: Final = RETRY_SECONDS
+"""Between two reads because of unknown key ids: the content of clients' tokens must not drive us. Anybody can invent
+key ids, so while such tokens arrive, a new key may count that much later."""
 FETCH_SECONDS: Final = 5.0
 MAX_WAITING: Final = 8
 """Requests that may wait for a read in progress. Their tokens are not verified yet, so more are refused at once."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from gateway.ensured import ensured
 from gateway.errors import InsufficientScope
@@ -15,8 +17,12 @@ from gateway.registry.parts import Kind
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.known import URI_KINDS, canonical_asked, judged_of
 
-MAX_VERDICTS: Final = 2_048
-"""How many URIs of clients a process remembers with what the rules of their upstreams say."""
+MAX_VERDICTS_BYTES: Final = 16 * 2**20
+"""How much memory a process takes to remember URIs of clients with what the rules of their upstreams say. The longest
+streams that a caller may keep open need 40 % of it."""
+
+_VERDICT_BYTES: Final = 600
+"""The memory of a verdict without its texts."""
 
 MAX_REMEMBERED_CHARACTERS: Final = 2_200
 """The longest URI that is remembered: one of a `subscriptions/listen`, and a prefix."""
@@ -37,6 +43,9 @@ class Verdict:
     is_plain: bool
 
 
+_Asked: TypeAlias = "tuple[Judge, Kind, str]"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Judge:
     """Judges URIs and templates of clients by the rules of one upstream.
@@ -49,11 +58,40 @@ class Judge:
 
     def of(self, kind: Kind, exposed: str) -> Verdict | None:
         """Return what the rules say of an exposed URI or template; None if it may not be served."""
-        judge = _verdict if len(exposed) <= MAX_REMEMBERED_CHARACTERS else _verdict.__wrapped__
+        judge = _verdicts.of if len(exposed) <= MAX_REMEMBERED_CHARACTERS else _verdict
         return judge(self, kind, exposed)
 
 
-@lru_cache(maxsize=MAX_VERDICTS)
+class Verdicts:
+    """Remembers what the rules say of the latest URIs, within `MAX_VERDICTS_BYTES`. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Asked, Verdict | None] = OrderedDict()
+        self._lock = threading.Lock()
+        self.memory = 0
+
+    def of(self, judge: Judge, kind: Kind, exposed: str) -> Verdict | None:
+        """Return what the rules say, see `Judge.of`."""
+        asked = judge, kind, exposed
+        with self._lock:
+            if asked in self._kept:
+                self._kept.move_to_end(asked)
+                return self._kept[asked]
+            verdict = self._kept[asked] = _verdict(*asked)
+            self.memory += _memory(exposed, verdict)
+            while self.memory > MAX_VERDICTS_BYTES:
+                (_, _, oldest), forgotten = self._kept.popitem(last=False)
+                self.memory -= _memory(oldest, forgotten)
+            return verdict
+
+
+def _memory(exposed: str, verdict: Verdict | None) -> int:
+    return _VERDICT_BYTES + sys.getsizeof(exposed) + (0 if verdict is None else sys.getsizeof(verdict.uri))
+
+
+_verdicts: Final = Verdicts()
+
+
 def _verdict(judge: Judge, kind: Kind, exposed: str) -> Verdict | None:
     definition = judge.definition
     own = upstream_uri(definition.prefix, exposed)

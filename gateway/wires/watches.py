@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TypeAlias
 
+from gateway.authoring.resources import Resource
 from gateway.registry.parts import Part, Watcher
 from gateway.registry.registry import Registry
 
@@ -26,11 +27,13 @@ class Watches:
         self._watchers: dict[_Followed, Watcher] = {}
 
     def serve(self, registry: Registry) -> None:
-        """Use a new registry from now on. Resources whose part has another watcher are handed over to it."""
-        before, self._registry = self._registry, registry
-        if _watchers(before) != _watchers(registry):
-            for followed in self._listeners:
-                self._follow(followed, self._watcher_of(followed[0]))
+        """Use a new registry from now on. The streams then say with `follow` what it serves of their resources."""
+        self._registry = registry
+
+    def follow(self, uri: str, caller: Hashable, resource: Resource | None) -> None:
+        """Let the part of a resource follow it for a caller that listens to it; None if it is not served any more."""
+        announced = resource if resource is not None and resource.announces_changes else None
+        self._follow((uri, caller), None if announced is None else _watcher(self._registry.part_of(announced)))
 
     @contextlib.contextmanager
     def listening(self, uris: Mapping[str, str], caller: Hashable) -> Iterator[None]:
@@ -65,17 +68,6 @@ class Watches:
             self._watchers[followed] = watcher
             watcher.watch(*followed)
 
-    def _watcher_of(self, uri: str) -> Watcher | None:
-        found = self._registry.find_resource(uri)
-        if found is None or not found[0].announces_changes:
-            return None
-        return _watcher(self._registry.part_of(found[0]))
-
 
 def _watcher(part: Part | None) -> Watcher | None:
     return None if part is None else part.watcher
-
-
-def _watchers(registry: Registry) -> dict[str, int]:
-    """Return the identity of each part's watcher, by the name of the part."""
-    return {part.name: id(part.watcher) for part in registry.parts}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.auth import TokenVerifier, VerifiedToken, make_verifier
-from gateway.auth.providers import MAX_KEY_SET_BYTES, MAX_WAITING, FileKeys, UrlKeys
+from gateway.auth.providers import MAX_KEY_SET_BYTES, MAX_WAITING, MIN_ASKED_SECONDS, FileKeys, UrlKeys
 from gateway.errors import ConfigurationError, HttpRefusal, Overloaded
 from gateway.observability.metrics import Telemetry
 from gateway.runtime.file_watcher import FileWatcher
@@ -137,6 +137,33 @@ async def test_a_flood_of_unknown_keys_asks_the_provider_once_in_a_while(
         clock.now += 0.2
         await refused(verify, SigningKey("unknown", "ES256"))
         assert provider.requests == 3
+
+
+async def test_unknown_keys_delay_a_new_one_and_the_end_of_an_old_one_by_five_seconds(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock, min_asked_seconds=MIN_ASKED_SECONDS) as verify:
+        await refused(verify, SigningKey("invented", "ES256"))
+        provider.publish(NEW)
+        clock.now += 4.9
+        await refused(verify, NEW)
+        await let_in(verify, OLD)
+        clock.now += 0.2
+        await refused(verify, SigningKey("invented too", "ES256"))
+        await let_in(verify, NEW)
+        await refused(verify, OLD)
+        assert provider.requests == 3
+
+
+async def test_unknown_keys_do_not_delay_reads_that_the_operator_asks_for(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        await refused(verify, SigningKey("invented", "ES256"))
+        provider.publish(NEW)
+        await read_again()
+        await let_in(verify, NEW)
+        await refused(verify, OLD)
 
 
 async def test_a_few_tokens_that_name_an_unknown_key_wait_for_one_answer_and_all_others_come_again(

@@ -23,13 +23,13 @@ from gateway.registry.parts import Part
 from gateway.registry.registry import Registry
 from gateway.wires import catalogue
 from gateway.wires.methods import Incoming
-from gateway.wires.released.subscriptions import URIS_AT_ONCE
+from gateway.wires.released.stream_authority import URIS_AT_ONCE
 from gateway.wires.replies import Listening
 from tests.asgi import Client, make_app
 from tests.authorities import caller
 from tests.integration.raw import Answer, request, tool_call
 from tests.observability.test_counted_calls import SessionClient, count
-from tests.parts import Unlisted, part, relayed_prompt, relayed_resource, relayed_tool
+from tests.parts import LastIsSecret, Unlisted, part, relayed_prompt, relayed_resource, relayed_tool
 from tests.wires.released.conftest import NO_CLIENT
 
 SECONDS = 20
@@ -308,8 +308,8 @@ def announced(stream: Stream) -> asyncio.Task[dict[str, Any]]:
 
 
 async def settled() -> None:
-    """Let everything run that can."""
-    for _ in range(10):
+    """Let everything run that can, and streams judge a few resources again."""
+    for _ in range(20):
         await asyncio.sleep(0)
 
 
@@ -342,12 +342,16 @@ async def test_a_new_watcher_of_a_part_takes_over_what_is_followed() -> None:
         reading = announced(stream)
         await settled()
         app._services.wires.arrange([part("one", "a", watcher=old)])
+        await settled()
         assert (old.uris, old.calls) == ([ONE], 1)
         app._services.wires.arrange([part("one", "a", watcher=new)])
+        await settled()
         assert (old.uris, new.uris) == ([], [ONE])
         app._services.wires.arrange([])
+        await settled()
         assert new.uris == []
         app._services.wires.arrange([part("one", "a", watcher=new)])
+        await settled()
         assert new.uris == [ONE]
         app._services.changes.announce_here(ONE)
         assert (await reading)["params"]["uri"] == ONE
@@ -384,9 +388,9 @@ async def test_a_stream_looks_each_resource_up_once_when_it_opens_and_once_after
         assert len(finder.asked) == len(uris)
         app._services.wires.arrange([one, part("two", "ab")])
         app._services.wires.authorities.review()
-        assert finder.asked == [("resources", uri) for uri in [*uris, *uris]]
         app._services.changes.announce_here(uris[3])
         assert (await reading)["params"]["uri"] == uris[3]
+        assert finder.asked == [("resources", uri) for uri in [*uris, *uris]]
 
 
 async def test_a_stream_ends_when_a_new_list_asks_for_other_scopes() -> None:
@@ -412,6 +416,93 @@ async def test_other_work_gets_its_turn_while_streams_look_their_resources_up() 
         asked.append(len(finder.asked))
     assert asked[-1] == 3 * MAX_LISTEN_URIS
     assert max(later - earlier for earlier, later in pairwise(asked)) <= URIS_AT_ONCE
+
+
+async def test_other_work_gets_its_turn_while_open_streams_are_judged_by_a_new_list() -> None:
+    finder = Unlisted("one", announces_changes=True)
+    one, uris = part("one", finder=finder), [f"one+docs://{number}" for number in range(MAX_LISTEN_URIS)]
+    app = app_with(one)
+    async with contextlib.AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(listening(app, resourceSubscriptions=uris)) for _ in range(3)]
+        reading = [announced(stream) for stream in streams]
+        await settled()
+        finder.asked.clear()
+        app._services.wires.arrange([one, part("two", "a")])
+        app._services.changes.announce_here(uris[0])
+        asked = [len(finder.asked)]
+        while not all(stream.done() for stream in reading):
+            await asyncio.sleep(0)
+            asked.append(len(finder.asked))
+        assert [(await each)["params"]["uri"] for each in reading] == [uris[0]] * 3
+        assert asked[0] == 0
+        assert asked[-1] == 3 * MAX_LISTEN_URIS
+        assert max(later - earlier for earlier, later in pairwise(asked)) <= URIS_AT_ONCE
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deliver changes without collecting them."""
+    monkeypatch.setattr("gateway.calls.changes.PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_stream_sends_nothing_more_if_a_new_list_asks_for_a_scope_that_is_found_last() -> None:
+    app = app_with(part("one", finder=Unlisted("one", announces_changes=True)))
+    uris = [f"one+docs://{number}" for number in range(9)]
+    async with listening(app, resourceSubscriptions=uris, toolsListChanged=True) as stream:
+        reading = announced(stream)
+        await settled()
+        app._services.wires.arrange([part("one", "a", finder=LastIsSecret("one", announces_changes=True))])
+        for uri in uris:
+            app._services.changes.announce_here(uri)
+        app._services.changes.announce_here("tools")
+        assert (await reading)["result"]["resultType"] == "complete"
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_stream_is_judged_by_the_newest_list_if_another_one_came_meanwhile() -> None:
+    first, second = (Unlisted("one", announces_changes=True) for _ in range(2))
+    app = app_with(part("one", finder=first))
+    uris = [f"one+docs://{number}" for number in range(9)]
+    async with listening(app, resourceSubscriptions=uris) as stream:
+        reading = announced(stream)
+        await settled()
+        app._services.wires.arrange([part("one", finder=second)])
+        await asyncio.sleep(0)  # the first turn comes at once
+        app._services.changes.announce_here(uris[0])
+        app._services.wires.arrange([part("one", finder=LastIsSecret("one", announces_changes=True))])
+        assert (await reading)["result"]["resultType"] == "complete"
+        assert 0 < len(second.asked) <= URIS_AT_ONCE
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_changes_of_a_resource_that_new_rules_deny_are_not_passed_on() -> None:
+    app = app_with(part("one", finder=Unlisted("one", announces_changes=True)))
+    async with listening(app, resourceSubscriptions=[ONE, OTHER]) as stream:
+        reading = announced(stream)
+        await settled()
+        app._services.wires.arrange([part("one", finder=Unlisted("one", denied="docs://a", announces_changes=True))])
+        app._services.changes.announce_here(ONE)
+        app._services.changes.announce_here(OTHER)
+        assert (await reading)["params"]["uri"] == OTHER
+
+
+async def test_a_stream_that_ends_is_not_judged_any_further() -> None:
+    finder, watched = Unlisted("one", announces_changes=True), Watched()
+    one = part("one", finder=finder, watcher=watched)
+    app = app_with(one)
+    messages: list[asyncio.Task[dict[str, Any]]] = []
+    async with listening(app, resourceSubscriptions=[f"one+docs://{number}" for number in range(9)]) as stream:
+        messages.append(announced(stream))
+        await settled()
+        finder.asked.clear()
+        app._services.wires.arrange([one, part("two", "a")])
+        app._services.changes.close()
+        assert (await messages[0])["result"]["resultType"] == "complete"
+    judged = len(finder.asked)
+    await settled()
+    assert len(finder.asked) == judged < 9
+    assert watched.uris == []
 
 
 async def test_a_changed_list_of_an_upstream_is_announced_once_and_here_only() -> None:

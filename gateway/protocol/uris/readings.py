@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -35,10 +36,12 @@ _AMBIGUOUS: Final = re.compile(r"[/\\%;]")
 _DOTS: Final = frozenset({".", ".."})
 
 
+@lru_cache(maxsize=1)
 def readings(uri: str) -> tuple[str, ...]:
     """Return the readings of a URI in reduced form: decoded, without query, user, port and so on.
 
-    Each level of decoding is a reading. A slash at the end is there and is not.
+    Each level of decoding is a reading. A slash at the end is there and is not. Several rules judge one URI in a row,
+    so the last one is remembered.
     """
     found: dict[str, None] = {}
     for plain in _levels(uri):
@@ -80,6 +83,8 @@ def inner_readings(uri: str) -> tuple[str, ...]:
         for each in (plain, _BEHIND_PATH.split(plain, maxsplit=1)[0]):
             if not _DOTS.isdisjoint(each.split("/")):
                 found.update(dict.fromkeys(_led_to(scheme, each)))
+        if "%" not in text:
+            break
         text = unquote(text)
     return tuple(found)
 
@@ -123,6 +128,8 @@ def _levels(text: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for _ in range(_MAX_ENCODINGS + 1):
         found[_cleaned(_cleaned(text).casefold())] = None
+        if "%" not in text:
+            break
         text = unquote(text)
     return tuple(found)
 

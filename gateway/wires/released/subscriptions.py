@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Final, TypeAlias
 
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub, Subscription
-from gateway.calls.task_access import TaskAccess, scopes_of
+from gateway.calls.task_access import TaskAccess
 from gateway.calls.task_follower import pumping, timeless
 from gateway.ensured import ensured
 from gateway.errors import TaskStoreDown
@@ -26,12 +27,10 @@ from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming, Methods
+from gateway.wires.released.stream_authority import URIS_AT_ONCE, StreamAuthority, WatchedResource
 from gateway.wires.released.tasks import require_tasks
 from gateway.wires.replies import Listening, Reply
 from gateway.wires.watches import Watches
-
-URIS_AT_ONCE: Final = 2
-"""How many URIs of a request are judged in one turn. To judge a long one takes a few milliseconds."""
 
 CHANGES_AT_ONCE: Final = 8
 """How many changes a stream sends in one turn."""
@@ -50,21 +49,6 @@ class _Uri:
 @dataclass(frozen=True, slots=True)
 class _Task:
     task_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class _WatchedResource:
-    """A resource of a stream.
-
-    Attributes:
-        uri: as its changes are announced: clients may spell it in another way.
-        upstream: the part that serves it.
-        scopes: what callers needed when the stream opened.
-    """
-
-    uri: str
-    upstream: str
-    scopes: frozenset[str]
 
 
 _Telling: TypeAlias = _ChangedList | _Uri | _Task
@@ -103,15 +87,21 @@ class Subscriptions:
             tasks = await self.tasks.own(wanted.task_ids, caller, registry)
         resources = await self._announced(wanted.uris, caller, registry)
         honoured = _honoured(wanted, registry, resources, tasks)
-        opened = _OpenStream(honoured, resources, tasks, registry)
-        return Listening(self._messages(request.id, opened, caller), request.id, Wire.RELEASED)
+        authority = StreamAuthority(
+            caller, resources, tasks, registry, turn=self._turn_of(caller), watches=self.watches
+        )
+        topics = _topics(honoured, resources)
+        return Listening(self._messages(request.id, honoured, topics, authority), request.id, Wire.RELEASED)
 
-    async def _announced(self, uris: Sequence[str], caller: Caller, registry: Registry) -> dict[str, _WatchedResource]:
+    def _turn_of(self, caller: Caller) -> Callable[[], Awaitable[None]]:
+        return partial(self._turns.begin, None, caller.principal)
+
+    async def _announced(self, uris: Sequence[str], caller: Caller, registry: Registry) -> dict[str, WatchedResource]:
         """Return the resources whose changes a caller may learn of, by the client's URI.
 
         Of many streams that open, one has its turn at a time, and other work is done in between.
         """
-        announced: dict[str, _WatchedResource] = {}
+        announced: dict[str, WatchedResource] = {}
         for number, uri in enumerate(uris):
             if number % URIS_AT_ONCE == 0 and len(uris) > URIS_AT_ONCE:
                 await self._turns.begin(None, caller.principal)
@@ -119,49 +109,58 @@ class Subscriptions:
             resource = None if found is None else found[0]
             if resource is not None and resource.announces_changes and caller.grants(resource.scopes):
                 own = uri if resource.template is not None else resource.uri
-                announced[uri] = _WatchedResource(own, resource.upstream, resource.scopes)
+                announced[uri] = WatchedResource(own, resource.upstream, resource.scopes)
         return announced
 
-    async def _messages(self, request_id: RequestId, opened: _OpenStream, caller: Caller) -> AsyncIterator[bytes]:
-        topics = opened.topics()
+    async def _messages(
+        self,
+        request_id: RequestId,
+        honoured: ListenFilter,
+        topics: Mapping[Hashable, _Telling],
+        authority: StreamAuthority,
+    ) -> AsyncIterator[bytes]:
         subscription = self.changes.subscribe(topics)
         reported = _Reported(request_id)
         try:
-            yield notifications.acknowledged(request_id, opened.honoured)
-            async with self._watching(opened, caller, subscription):
-                async for topic in self._changes_of(subscription, caller):
+            yield notifications.acknowledged(request_id, honoured)
+            async with self._watching(honoured.task_ids, authority, subscription):
+                async for topic in self._changes_of(subscription, authority):
                     match topics[topic]:
                         case _ChangedList(name):
                             yield notifications.list_changed(name, request_id)
-                        case _Uri(uri):
+                        case _Uri(uri) if authority.serves(uri):
                             yield notifications.resource_updated(uri, request_id)
                         case _Task(task_id):
-                            message = await self._news_of(task_id, caller, reported)
-                            if message is not None and self.authorities.hold(caller, opened.needs):
+                            message = await self._news_of(task_id, authority.caller, reported)
+                            await authority.judged()
+                            if message is not None and self.authorities.hold(authority.caller, authority.needs):
                                 yield message
             yield result_response(request_id, self.results.listen_closed(request_id))
         finally:
             self.changes.unsubscribe(subscription)
 
-    async def _changes_of(self, subscription: Subscription, caller: Caller) -> AsyncIterator[Hashable]:
+    async def _changes_of(self, subscription: Subscription, authority: StreamAuthority) -> AsyncIterator[Hashable]:
         """Yield the changes of a stream, a few in each turn: a thousand streams may learn of many at once."""
+        turn = self._turn_of(authority.caller)
         while await subscription.changed():
-            await self._turns.begin(None, caller.principal)
+            await turn()
             for _ in range(CHANGES_AT_ONCE):
+                await authority.judged()
                 if (topic := subscription.take()) is None:
                     break
                 yield topic
 
     @contextlib.asynccontextmanager
-    async def _watching(self, opened: _OpenStream, caller: Caller, subscription: Subscription) -> AsyncIterator[None]:
+    async def _watching(
+        self, task_ids: Sequence[str], authority: StreamAuthority, subscription: Subscription
+    ) -> AsyncIterator[None]:
         """Pass the store's hints to the subscription while the context is open. End it when the authority ends."""
-        async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(self.authorities.watching(caller, opened.needs, subscription.cut))
-            stack.enter_context(self.watches.listening(opened.upstreams(), caller.principal))
-            task_ids = opened.honoured.task_ids
-            if task_ids and self.tasks is not None:
-                await stack.enter_async_context(pumping(self.tasks, task_ids, caller, subscription, _Task))
-            yield
+        with authority.watching(self.authorities, subscription.cut):
+            if not task_ids or self.tasks is None:
+                yield
+                return
+            async with pumping(self.tasks, task_ids, authority.caller, subscription, _Task):
+                yield
 
     async def _news_of(self, task_id: str, caller: Caller, reported: _Reported) -> bytes | None:
         """Return a message if a task has changed since the last one. Many hints are not about a visible change."""
@@ -200,7 +199,7 @@ class _Reported:
 
 
 def _honoured(
-    wanted: ListenFilter, registry: Registry, resources: Mapping[str, _WatchedResource], tasks: Sequence[TaskView]
+    wanted: ListenFilter, registry: Registry, resources: Mapping[str, WatchedResource], tasks: Sequence[TaskView]
 ) -> ListenFilter:
     """Return the part of a filter that is served to a caller who may access these resources and tasks."""
     return ListenFilter(
@@ -212,48 +211,14 @@ def _honoured(
     )
 
 
-class _OpenStream:
-    """The filter of an open stream with its resources and tasks. The resources are looked up once in each registry."""
+def _topics(honoured: ListenFilter, resources: Mapping[str, WatchedResource]) -> dict[Hashable, _Telling]:
+    """Return what to report by topic. A topic is the name of a list, the URI of a resource, or a task.
 
-    def __init__(
-        self,
-        honoured: ListenFilter,
-        resources: Mapping[str, _WatchedResource],
-        tasks: Sequence[TaskView],
-        registry: Registry,
-    ) -> None:
-        self.honoured = honoured
-        self._resources = resources
-        self._tasks = tasks
-        self._registry = registry
-        self._scopes = _union(each.scopes for each in resources.values())
-
-    def needs(self, registry: Registry) -> frozenset[str]:
-        """Return the scopes that the stream requires with this registry."""
-        if registry is not self._registry:
-            found = map(registry.find_resource, self._resources)
-            self._scopes = _union(entry[0].scopes for entry in found if entry is not None)
-            self._registry = registry
-        return self._scopes.union(*(scopes_of(task, registry) for task in self._tasks))
-
-    def upstreams(self) -> dict[str, str]:
-        """Return which part serves each resource, by the URI with which its changes are announced."""
-        return {each.uri: each.upstream for each in self._resources.values()}
-
-    def topics(self) -> dict[Hashable, _Telling]:
-        """Return what to report by topic. A topic is the name of a list, the URI of a resource, or a task.
-
-        A client gets each URI as it wrote it, which for an upstream's may not be the way in which changes are
-        announced.
-        """
-        honoured = self.honoured
-        topics: dict[Hashable, _Telling] = {each.uri: _Uri(uri) for uri, each in self._resources.items()}
-        names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
-        wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}
-        topics.update({name: _ChangedList(name) for name in names if wanted[name]})
-        topics.update({_Task(task_id): _Task(task_id) for task_id in honoured.task_ids})
-        return topics
-
-
-def _union(scopes: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*scopes)
+    A client gets each URI as it wrote it, which for an upstream's may not be the way in which changes are announced.
+    """
+    topics: dict[Hashable, _Telling] = {each.uri: _Uri(uri) for uri, each in resources.items()}
+    names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
+    wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}
+    topics.update({name: _ChangedList(name) for name in names if wanted[name]})
+    topics.update({_Task(task_id): _Task(task_id) for task_id in honoured.task_ids})
+    return topics

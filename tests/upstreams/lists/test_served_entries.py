@@ -29,7 +29,7 @@ from gateway.upstreams.credentials import credentials_of
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import Discovered, Listed, readings_of_lists
-from gateway.upstreams.name_rules import MAX_REMEMBERED_CHARACTERS, _verdict
+from gateway.upstreams.name_rules import MAX_REMEMBERED_CHARACTERS, MAX_VERDICTS_BYTES, Judge, Verdicts, _verdicts
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.served_entries import MEMORY_AT_ONCE, URIS_AT_ONCE, PartMaker
 from tests.upstreams.lists.fakes import CAPABILITIES, FakeUpstream, Telemetry, definition_of, tool, unreachable
@@ -476,11 +476,34 @@ async def test_a_uri_that_clients_name_again_is_judged_once_whatever_lists_come(
     assert len([uri for uri in judged if not uri.startswith("memo:")]) == 5  # two for each that is served
 
 
+def test_the_longest_streams_of_two_callers_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+
+    def count(_kind: str, own: str) -> str:
+        judged.append(own)
+        return own
+
+    monkeypatch.setattr("gateway.upstreams.name_rules.canonical_asked", count)
+    judge, verdicts = Judge(definition_of()), Verdicts()
+    streams = [f"bugs+file:///{'a' * (655 - 11 - 5)}{number:05}" for number in range(2 * 32 * 100)]
+    for uri in (*streams, *streams):
+        verdicts.of(judge, "resources", uri)
+    assert len(judged) == len(streams)
+
+
+def test_what_is_remembered_of_uris_is_bounded_by_its_memory() -> None:
+    judge, verdicts = Judge(definition_of()), Verdicts()
+    for number in range(20_000):
+        verdicts.of(judge, "resources", f"bugs+file:///{'a' * 1_000}{number}")
+        assert verdicts.memory <= MAX_VERDICTS_BYTES
+    assert verdicts.memory > MAX_VERDICTS_BYTES * 0.99
+
+
 async def test_long_uris_are_judged_but_not_kept() -> None:
     making = Making(definition_of(unlisted=True, resources=Choice(deny=("file:///secret/*",))))
     part = await making.part()
-    before = _verdict.cache_info().currsize
+    before = _verdicts.memory
     for place, is_served in (("public", True), ("secret", False)):
         found = part.finder and part.finder.find("resources", f"bugs+file:///{place}/{'a' * MAX_REMEMBERED_CHARACTERS}")
         assert (found is not None) is is_served
-    assert _verdict.cache_info().currsize == before
+    assert _verdicts.memory == before

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.calls.task_access import TaskAccess
 from gateway.errors import MissingCapability, TaskStoreDown
 from gateway.protocol.headers import Headers
 from gateway.protocol.requests import McpRequest
@@ -19,6 +20,7 @@ from gateway.tasks.model import TaskView
 from gateway.wires.methods import Incoming
 from gateway.wires.replies import Listening
 from tests.authorities import caller
+from tests.parts import LastIsSecret, Unlisted, part
 from tests.storage.servers import Server
 from tests.wires.released.conftest import CAN, NO_CLIENT, World
 from tests.wires.released.test_task_methods import UNKNOWN, name
@@ -148,6 +150,27 @@ async def test_a_client_that_did_not_declare_the_extension_hears_of_no_task(worl
     with pytest.raises(MissingCapability):
         async with listening(world, task_id, can={"elicitation": {}}):
             raise AssertionError("it was let in")
+
+
+async def test_no_task_is_reported_until_the_resources_of_the_stream_are_judged_by_a_new_list(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def arrange(finder: Unlisted) -> None:
+        for app in world.apps:
+            app._services.wires.arrange([part("one", finder=finder)])
+
+    async def read_while_a_list_changes(access: TaskAccess, *asked: Any) -> TaskView | None:
+        arrange(LastIsSecret("one", announces_changes=True))
+        return await read(access, *asked)
+
+    arrange(Unlisted("one", announces_changes=True))
+    task_id = await world.start("work")
+    read = TaskAccess.read
+    monkeypatch.setattr(TaskAccess, "read", read_while_a_list_changes)
+    uris = [f"one+docs://{number}" for number in range(9)]
+    async with listening(world, task_id, resourceSubscriptions=uris) as stream:
+        await acknowledged(stream)
+        assert (await stream.next())["result"]["resultType"] == "complete"
 
 
 async def test_changes_of_lists_come_on_the_same_stream(world: World) -> None:
