@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from gateway.authoring.types.reading_costs import OBJECTS, copied_parts, defaults_of, fields_of, schemas_in
+from gateway.authoring.types.reading_costs import (
+    OBJECTS,
+    copied_parts,
+    defaults_of,
+    fields_of,
+    schemas_in,
+    size_of,
+    validates_defaults,
+)
 
 _OF_OBJECT: Final = 600
 _OF_FIELD: Final = 100
@@ -95,7 +103,10 @@ class ReadingMemory:
             (each["fields"] for each in _objects(schema) if each["type"] == "model-fields"), {}
         )
         definitions = {each["ref"]: each for each in schema.get("definitions", ())}
-        sizes = {name: _sizes_of(fields[field], definitions) for field, name in names.items() if field in fields}
+        validates = validates_defaults(schema)
+        sizes = {
+            name: _sizes_of(fields[field], definitions, validates) for field, name in names.items() if field in fields
+        }
         self._sizes = {name: size for name, size in sizes.items() if any(size)}
         self._texts = texts
 
@@ -155,8 +166,8 @@ def _objects(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from _objects(inner)
 
 
-def _sizes_of(schema: Mapping[str, Any], definitions: Mapping[str, Mapping[str, Any]]) -> _Sizes:
-    each, most = (_Estimate(definitions, of_container=container).of(schema) for container in (False, True))
+def _sizes_of(schema: Mapping[str, Any], definitions: Mapping[str, Mapping[str, Any]], validates: bool) -> _Sizes:
+    each, most = (_Estimate(definitions, validates, of_container=container).of(schema) for container in (False, True))
     return _Sizes(each, most - each)
 
 
@@ -165,11 +176,13 @@ class _Estimate:
 
     Args:
         definitions: the core schemas that others refer to.
+        validates: whether defaults are read like values that are sent.
         of_container: whether the part is a dict or a list.
     """
 
-    def __init__(self, definitions: Mapping[str, Mapping[str, Any]], *, of_container: bool) -> None:
+    def __init__(self, definitions: Mapping[str, Mapping[str, Any]], validates: bool, *, of_container: bool) -> None:
         self._definitions = definitions
+        self._validates = validates
         self._of_container = of_container
         self._known: dict[str, int] = {}
 
@@ -180,6 +193,8 @@ class _Estimate:
             return self._of_definition(schema["schema_ref"])
         own = self._own(schema) + self._of_extras(schema)
         below = [self.of(inner) for inner in schemas_in(schema)]
+        if self._validates and self._of_container and kind in OBJECTS:
+            own += sum(map(size_of, defaults_of(schema))) * (_OF_FIELD + max(below, default=0))
         if kind in _INSIDE:
             members = sum(below) if "keys_schema" in schema else max(below, default=0)
             return max(own, members + _OF_MEMBER.get(kind, 0))
@@ -188,11 +203,14 @@ class _Estimate:
     def _of_definition(self, reference: str) -> int:
         if reference not in self._known:
             self._known[reference] = 0  # inside itself, it is one of the parts that count anyway
-            self._known[reference] = self.of(self._definitions[reference])
+            definition = self._definitions.get(reference)
+            self._known[reference] = _OF_UNKNOWN if definition is None else self.of(definition)
         return self._known[reference]
 
     def _own(self, schema: Mapping[str, Any]) -> int:
         kind = schema["type"]
+        if kind == "model" and (self._of_container or schema.get("root_model")):
+            return _bytes_of_model(schema)
         if kind in _OF_SCALAR or kind in _PLAIN:
             return _OF_SCALAR.get(kind, 0)
         if kind in OBJECTS:
@@ -217,16 +235,25 @@ def _only_checks_whole(schema: Mapping[str, Any]) -> bool:
 
 
 def _bytes_of(schema: Mapping[str, Any]) -> int:
-    made = sum(map(_bytes_of_made, fields_of(schema)))
-    copied = sum(map(_bytes_of_copy, defaults_of(schema)))
-    return _OF_OBJECT + _OF_FIELD * len(fields_of(schema)) + made + copied
+    return _OF_OBJECT + sum(map(_bytes_of_field, fields_of(schema)))
 
 
-def _bytes_of_made(field: Mapping[str, Any]) -> int:
-    """Return the bytes of a default that a function makes."""
-    if "default_factory" not in field:
+def _bytes_of_model(schema: Mapping[str, Any]) -> int:
+    """Return the bytes of a model in addition to those of its fields, or of a root model with its value's place."""
+    private = getattr(schema["cls"], "__private_attributes__", {}).values()
+    return (_OF_OBJECT if schema.get("root_model") else 0) + sum(
+        _OF_FIELD + _bytes_of_made(each.default_factory) + _bytes_of_copy(each.default) for each in private
+    )
+
+
+def _bytes_of_field(field: Mapping[str, Any]) -> int:
+    return _OF_FIELD + _bytes_of_made(field.get("default_factory")) + _bytes_of_copy(field.get("default"))
+
+
+def _bytes_of_made(make: Any) -> int:
+    """Return the bytes of a default that a function makes, 0 without one."""
+    if make is None:
         return 0
-    make = field["default_factory"]
     return sys.getsizeof(make()) if make in (list, dict, set) else _OF_MADE
 
 

@@ -35,6 +35,7 @@ from pydantic import (
     PlainValidator,
     PostgresDsn,
     PrivateAttr,
+    RootModel,
     Secret,
     SecretBytes,
     SecretStr,
@@ -118,6 +119,19 @@ class Checked(BaseModel):
         return self
 
 
+class Hidden(BaseModel):
+    _a: int = 3
+    _b: int = 3
+    _c: int = 3
+    _d: int = 3
+    _e: dict[str, int] = PrivateAttr(default_factory=dict)
+    _f: list[int] = PrivateAttr(default=[1, 2, 3])
+
+
+class Validated(BaseModel):
+    prices: tuple[Decimal, ...] = Field(default=("1",) * 10, validate_default=True)
+
+
 class Money:
     def __init__(self, text: str) -> None:
         self.amount, self.currency, self.text = 3.5, "EUR", f"money {text}"
@@ -159,6 +173,10 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "defaults that functions make": (list[Made], ROWS),
     "models of dear values": (list[Priced], [{"price": 9.123} for _ in ROWS]),
     "checked models": (list[Checked], ROWS),
+    "models with private values": (list[Hidden], ROWS),
+    "models whose defaults are validated": (list[Validated], ROWS),
+    "root models": many(RootModel[int], 1),
+    "root models of dear values": many(RootModel[set[Decimal]], [1]),
     "named tuples": (list[Pair], ROWS),
     "a tree of times": (Nest, {"inner": [{"times": ["2020-01-01T00:00Z"], "inner": [{}]} for _ in ROWS[::3]]}),
     "decimals of integers": many(Decimal, 1),
