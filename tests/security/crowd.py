@@ -9,10 +9,11 @@ import re
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,20 @@ _OPENINGS: Final = 64
 @tool
 async def hold(value: Any) -> str:
     """Keep a value for a while, and do nothing."""
+    await asyncio.sleep(HELD_SECONDS)
+    return "held"
+
+
+@tool
+async def hold_decimals(value: list[Decimal]) -> str:
+    """Keep decimals for a while."""
+    await asyncio.sleep(HELD_SECONDS)
+    return "held"
+
+
+@tool
+async def hold_queues(value: list[deque[int]]) -> str:
+    """Keep queues for a while."""
     await asyncio.sleep(HELD_SECONDS)
     return "held"
 

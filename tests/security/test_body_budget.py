@@ -99,7 +99,13 @@ def test_hostile_json_of_one_caller_takes_little_memory_and_others_hardly_notice
         assert peak_bytes(replica) < MAX_PEAK_BYTES, name
 
 
+@pytest.mark.parametrize(
+    ("tool", "value", "count"),
+    [("hold_rows", "{}", 29_000), ("hold_decimals", "1", 85_000), ("hold_queues", "[]", 24_000)],
+)
 @pytest.mark.timeout(300)
-def test_objects_that_are_made_of_short_json_count_while_a_tool_keeps_them(replica: Replica) -> None:
-    beside(replica, sent("hold_rows", f"[{','.join(['{}'] * 29_000)}]"), 200)
+def test_objects_that_are_made_of_short_json_count_while_a_tool_keeps_them(
+    replica: Replica, tool: str, value: str, count: int
+) -> None:
+    beside(replica, sent(tool, f"[{','.join([value] * count)}]"), 200)
     assert peak_bytes(replica) < MAX_PEAK_BYTES

@@ -81,7 +81,7 @@ class ReadingLimit:
 
     def __init__(self, schema: Mapping[str, Any], names: Mapping[str, str]) -> None:
         self._definitions = {each["ref"]: each for each in schema.get("definitions", ())}
-        self._validates_defaults = _validates_defaults(schema)
+        self._validates_defaults = validates_defaults(schema)
         self._followed: set[str] = set()
         self._has_text = False
         self.texts: set[str] = set()
@@ -157,7 +157,7 @@ def _of_defaults(schema: Mapping[str, Any], validating: float) -> float:
         schema: that of an object's fields.
         validating: the cost of each part of a default, if defaults are validated.
     """
-    return sum(_of_copy(default) + validating * _size(default) for default in defaults_of(schema))
+    return sum(_of_copy(default) + validating * size_of(default) for default in defaults_of(schema))
 
 
 def _of_copy(default: Any) -> float:
@@ -194,19 +194,20 @@ def _length(value: Any) -> int:
     return len(value) if isinstance(value, _SIZED) else 0
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
     """Count the parts of a default, itself included."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, _SIZED) else ()
-    return 1 + sum(map(_size, parts))
+    return 1 + sum(map(size_of, parts))
 
 
-def _validates_defaults(schema: Any) -> bool:
+def validates_defaults(schema: Any) -> bool:
+    """Return whether a core schema reads defaults like values that are sent."""
     if isinstance(schema, list | tuple):
-        return any(map(_validates_defaults, schema))
+        return any(map(validates_defaults, schema))
     if not isinstance(schema, Mapping):
         return False
     inner = (part for name, part in schema.items() if name not in _NOT_SCHEMAS or name in ("config", "definitions"))
-    return bool(schema.get("validate_default")) or any(map(_validates_defaults, inner))
+    return bool(schema.get("validate_default")) or any(map(validates_defaults, inner))
 
 
 def _own(schema: Mapping[str, Any], *, in_choice: bool, of_container: bool) -> float:
