@@ -100,10 +100,10 @@ async def test_a_bug_costs_one_reading_and_not_the_upstream(
 ) -> None:
     bugs = [RuntimeError("a bug")]
 
-    async def buggy(*given: Any) -> Any:
+    async def buggy(*given: Any, **named: Any) -> Any:
         if bugs:
             raise bugs.pop()
-        return await read_all(*given)
+        return await read_all(*given, **named)
 
     monkeypatch.setattr(live, "read_all", buggy)
     served = Served(definition_of(), upstream)
