@@ -221,7 +221,7 @@ class _Estimate:
 
     def _of_extras(self, schema: Mapping[str, Any]) -> int:
         """Return the bytes of the dict of further fields, or of one of them, if an object may have them."""
-        if schema.get("config", {}).get("extra_fields_behavior") != "allow":
+        if (schema.get("config") or {}).get("extra_fields_behavior") != "allow":
             return 0
         return _OF_EXTRAS if self._of_container else _OF_FIELD
 
