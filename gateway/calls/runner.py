@@ -252,7 +252,6 @@ class RunningCall:
         self._away: Away | None = None
         self._detaching: Final = what_detach_does(call.served, None if runner.tasks is None else call.order)
         self.journal: Final = self._open()
-        self._steps_before: Final = len(self.journal.steps)
 
     @property
     def task_id(self) -> str:
@@ -377,8 +376,10 @@ class RunningCall:
             function = served.begin(call.target, call.arguments, call.caller, call.requester, self.journal)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the call
             return Failed(error)
-        if self._detaching is Detaching.POSSIBLE and starts_as_task(served, call.order):
-            return Detached()
+        if self._detaching is Detaching.POSSIBLE:
+            self._steps_before = len(self.journal.steps)
+            if starts_as_task(served, call.order):
+                return Detached()
         try:
             outcome = await run_leg(function, leg, limited=served.limited, seconds=served.leg_seconds)
         finally:
