@@ -250,6 +250,7 @@ class RunningCall:
         self._sealer: Final = runner.keys.current
         self._bound: bytes | None = None
         self._away: Away | None = None
+        self._steps_before: int | None = None
         self._detaching: Final = what_detach_does(call.served, None if runner.tasks is None else call.order)
         self.journal: Final = self._open()
 
@@ -377,7 +378,8 @@ class RunningCall:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of the call
             return Failed(error)
         if self._detaching is Detaching.POSSIBLE:
-            self._steps_before = len(self.journal.steps)
+            if self._steps_before is None:
+                self._steps_before = len(self.journal.steps)
             if starts_as_task(served, call.order):
                 return Detached()
         try:
