@@ -52,7 +52,7 @@ from gateway.protocol.upstream.entries import Entry, Kind, is_repeatable
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import RELAYED, mirrored
-from gateway.protocol.upstream.results import Misshapen, Rewriting
+from gateway.protocol.upstream.results import Misshapen, Rewriting, plain_result
 from gateway.registry.relayed import Relayed, forwarded_question
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
@@ -480,6 +480,8 @@ class _RelayRun:
         is_tool = self._request.method == "tools/call"
         if is_tool and is_result_of_session(result) and not is_quoted(self._request.params):
             raise self._relay.failure(Reason.NEEDS_SESSION, sent=True)
+        if is_tool and not self._request.promises and (plain := plain_result(result)) is not None:
+            return plain
         try:
             rewriting = Rewriting(
                 self._request.method,

@@ -26,7 +26,7 @@ from gateway.protocol.upstream.blocks import repaired_data
 from gateway.protocol.upstream.deviations import Deviation, uncounted
 from gateway.protocol.upstream.entries import Entry, clean_entry
 from gateway.protocol.upstream.responses import ErrorAnswer, Malformed, Result, read_message
-from gateway.protocol.upstream.results import MAX_ADDED_CHARACTERS, Misshapen, Rewriting
+from gateway.protocol.upstream.results import MAX_ADDED_CHARACTERS, Misshapen, Rewriting, plain_result
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.healing import HEALED, REFUSED, Healing
 from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, with_valid_schemas
@@ -193,6 +193,26 @@ def test_whatever_an_upstream_answers_the_official_client_can_read_it(
     except Misshapen:
         return
     is_valid(method, passed)
+
+
+PLAIN = [content(TEXT), content(), content(TEXT, TEXT), {**content(TEXT), "isError": True}]
+
+
+@pytest.mark.parametrize("result", PLAIN)
+def test_a_result_of_texts_is_plain(result: dict[str, Any]) -> None:
+    assert plain_result({**result, "resultType": "complete"}) == result
+
+
+@settings(max_examples=300)
+@given(data=st.data(), others=OTHERS)
+def test_what_is_plain_is_what_rewriting_returns(data: st.DataObject, others: dict[str, Any]) -> None:
+    blocks = st.lists(either(ITEMS["content"]) | st.just(TEXT), max_size=10)
+    result = {"content": data.draw(blocks), **data.draw(st.sampled_from([{}, others]))}
+    healed: Kinds = []
+    plain = plain_result(result)
+    if plain is not None:
+        assert plain == rewritten("tools/call", result, healed.append)
+        assert not healed
 
 
 MOST_TIMES = 40

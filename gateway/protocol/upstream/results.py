@@ -50,6 +50,9 @@ _ITEMS: Final = {"tools/call": "content", "prompts/get": "messages", "resources/
 PORTION_ITEMS: Final = 2000
 """How many objects are rewritten before other work gets its turn. An icon counts as one, and each of its sizes."""
 
+MAX_PLAIN_BLOCKS: Final = 8
+"""With more blocks, other work may have to get its turn."""
+
 _NAMES_OF_AN_ITEM: Final = 8
 """How many names in `_meta` take as long as an object."""
 
@@ -75,6 +78,28 @@ _MEMBERS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "cacheScope": lambda value: value in _CACHE_SCOPES,
 }
 """Whether an optional member of a result is valid."""
+
+
+_PLAIN: Final = frozenset({"resultType", "content", "isError"})
+_PLAIN_BLOCK: Final = frozenset({"type", "text"})
+
+
+def plain_result(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the result of a tool as clients see it, if it is nothing but texts as most are; None otherwise.
+
+    `Rewriting` returns the same, and takes ten times as long.
+    """
+    content = result.get("content")
+    if not result.keys() <= _PLAIN or type(content) is not list or len(content) > MAX_PLAIN_BLOCKS:
+        return None
+    for block in content:
+        if type(block) is not dict or block.keys() != _PLAIN_BLOCK:
+            return None
+        if block["type"] != "text" or type(block["text"]) is not str:
+            return None
+    if "isError" not in result:
+        return {"content": content}
+    return {"content": content, "isError": result["isError"]} if type(result["isError"]) is bool else None
 
 
 class Misshapen(ValueError):
