@@ -149,11 +149,14 @@ class ChangeStream:
         """Open a stream, and end the older one if there is one. Pause if that fails."""
         newer = await self._open(wanted)
         if newer is None and self._is_rejected and _RESOURCES in wanted:
-            await self._leave_out_refused()
-            wanted = self._wanted()
-            if not wanted or (self._current is not None and self._current.wanted == wanted):
-                return
-            newer = await self._open(wanted)
+            trial = await self._leave_out_refused()
+            try:
+                wanted = self._wanted()
+                if not wanted or (self._current is not None and self._current.wanted == wanted):
+                    return
+                newer = await self._open(wanted)
+            finally:
+                await _end(trial)
         if newer is None:
             await self._rest()
             return
@@ -186,14 +189,22 @@ class ChangeStream:
         own, accepted = self._uris_of[caller], self._accepted.get(caller)
         return [uri for uri in own if accepted is None or uri in accepted]
 
-    async def _leave_out_refused(self) -> None:
-        """Find out which resources the upstream refuses, adding fewer and fewer. They are tried again later."""
+    async def _leave_out_refused(self) -> _Stream | None:
+        """Find out which resources the upstream refuses, adding fewer and fewer. They are tried again later.
+
+        Return the last stream that the upstream accepted. It stays open, so that no change is missed until another one
+        is: each of these streams listens for all that the one before listened for.
+        """
+        last: _Stream | None = None
         shared = set(self._shared())
         followed = [(caller, uri) for caller in self._uris_of for uri in self._wanted_by(caller) if uri in shared]
         untried, accepted, trials = deque(_halves(followed)), set[_Followed](), MAX_TRIALS
         while untried and trials:
             some, trials = untried.popleft(), trials - 1
-            if await self._accepts({uri for _, uri in (*accepted, *some)}):
+            trial = await self._open({_RESOURCES: sorted({uri for _, uri in (*accepted, *some)})})
+            if trial is not None:
+                await _end(last)
+                last = trial
                 accepted.update(some)
             elif not self._is_rejected:
                 break  # it cannot be asked now
@@ -202,14 +213,7 @@ class ChangeStream:
         for caller in {caller for caller, uri in followed if (caller, uri) not in accepted}:
             self._accepted[caller] = {uri for each, uri in accepted if each == caller}
         self._try_again_later()
-
-    async def _accepts(self, uris: AbstractSet[str]) -> bool:
-        """Return whether the upstream opens a stream for these resources. The stream ends at once."""
-        trial = await self._open({_RESOURCES: sorted(uris)})
-        if trial is not None:
-            trial.task.cancel()
-            await asyncio.wait({trial.task})
-        return trial is not None
+        return last
 
     def _try_again_later(self) -> None:
         """Let resources that were left out be tried again after a pause. It grows, unless the last one was long ago."""
@@ -243,9 +247,7 @@ class ChangeStream:
 
     async def _replace(self, newer: _Stream | None) -> None:
         older, self._current = self._current, newer
-        if older is not None:
-            older.task.cancel()
-            await asyncio.wait({older.task})
+        await _end(older)
         self.is_listening = newer is not None
 
     async def _receive(self, wanted: dict[str, Any], opened: asyncio.Event) -> None:
@@ -288,6 +290,12 @@ class ChangeStream:
         """Pause before the next attempt. Random pauses keep replicas from returning all at once."""
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_RETRY_SECONDS)
         await asyncio.sleep(varied(pause))
+
+
+async def _end(stream: _Stream | None) -> None:
+    if stream is not None:
+        stream.task.cancel()
+        await asyncio.wait({stream.task})
 
 
 def _halves(some: list[_Followed]) -> list[list[_Followed]]:
