@@ -30,6 +30,9 @@ MAX_TRIALS: Final = 40
 GATHER_SECONDS: Final = 0.05
 """How long changed subscriptions are gathered before the upstream is asked again."""
 
+UNDER_WAY_SECONDS: Final = 0.05
+"""How long changes may take that an upstream announced on a stream before it acknowledged the next one."""
+
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 30.0
@@ -293,7 +296,9 @@ class ChangeStream:
 
 
 async def _end(stream: _Stream | None) -> None:
+    """End a stream when another one is open. Changes that came before that one may still be under way on it."""
     if stream is not None:
+        await asyncio.wait({stream.task}, timeout=UNDER_WAY_SECONDS)
         stream.task.cancel()
         await asyncio.wait({stream.task})
 
