@@ -270,8 +270,7 @@ class User:
                 yield heard
             finally:
                 reading.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await reading
+                await asyncio.wait({reading})  # awaiting it would swallow a cancellation of this task too
 
 
 class Heard:
