@@ -278,8 +278,10 @@ def test_types_that_contain_one_another_count_alike_in_any_order(value: Any, tre
     assert Arguments(function).memory_of({"other": tree}) == first
 
 
-def growth(arguments: Arguments, value: Any, sender: Connection) -> None:
+def growth(kind: str, sender: Connection) -> None:
     """Send how much larger this process becomes with what is read of a value, in bytes."""
+    annotation, value = HOSTED[kind]
+    arguments = taking(annotation)
     arguments.read({"value": value})
     gc.collect()
     before = resident()
@@ -307,7 +309,8 @@ def test_urls_make_a_process_no_larger_than_is_counted(kind: str) -> None:
     annotation, value = HOSTED[kind]
     arguments = taking(annotation)
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=growth, args=(arguments, value, sender))
+    # A fork would inherit this process's free memory, and would read the values into that.
+    process = multiprocessing.get_context("spawn").Process(target=growth, args=(kind, sender))
     process.start()
     taken = receiver.recv()
     process.join()
