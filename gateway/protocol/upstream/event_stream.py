@@ -36,7 +36,18 @@ class EventStream:
         retry_ms: how many milliseconds the server wants clients to wait before they resume; None if it says nothing.
     """
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_id", "_line", "_lines", "_max_bytes", "_type", "last_id", "retry_ms")
+    __slots__ = (
+        "_after_cr",
+        "_at_start",
+        "_data",
+        "_id",
+        "_line",
+        "_lines",
+        "_max_bytes",
+        "_type",
+        "last_id",
+        "retry_ms",
+    )
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -76,7 +87,9 @@ class EventStream:
             lines[0] = self._first(lines[0])
         for line in lines:
             if not line:
-                if self._data or self._type or self._id is not None:  # a quarter of a million empty lines may come at once
+                if (
+                    self._data or self._type or self._id is not None
+                ):  # a quarter of a million empty lines may come at once
                     event = self._end_event()
                     if event is not None:
                         yield event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias, Unpack
 
@@ -25,11 +26,6 @@ OnChange: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 class Connection(Protocol):
     """One session of an upstream: over HTTP, or a child process."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it takes no further request."""
-        ...
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
         """Start it, and return the result of `initialize`, whose version is one of `SPOKEN`.
@@ -56,9 +52,18 @@ class Connection(Protocol):
 
 
 class Subscribers:
-    """Those who hear the notifications of one connection that belong to no request."""
+    """Those who hear the notifications of one connection that belong to no request.
+
+    Attributes:
+        can_hear: whether the upstream can send any; the connection sets it.
+        ended: set by the connection once it takes no further request.
+        uris: how often somebody follows a resource.
+    """
 
     def __init__(self) -> None:
+        self.can_hear = False
+        self.ended = asyncio.Event()
+        self.uris: Counter[str] = Counter()
         self._heard_by: list[OnChange] = []
 
     def notice(self, method: str, params: dict[str, Any]) -> bool:
@@ -98,8 +103,13 @@ class PooledConnection:
         self.is_discarded = False
         self.closes: asyncio.TimerHandle | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it takes no further request."""
+        return self.subscribers.ended.is_set()
+
     async def opened(self) -> None:
-        """Wait until it is open. It is opened once, and goes on opening if one of those who wait leaves."""
+        """Wait until it is open. It is opened once, also if one of those who wait leaves."""
         if self.opening is not None:
             self.introduction = await asyncio.shield(self.opening)
 
@@ -167,7 +177,7 @@ class ConnectionPool:
     async def _taken(self, key: Hashable | None, seconds: float) -> PooledConnection:
         """Return the connection with a key, and count its use."""
         pooled = None if key is None else self._pooled.pop(key, None)
-        if pooled is not None and pooled.connection.is_lost:
+        if pooled is not None and pooled.is_lost:
             pooled.is_discarded = True
             if not pooled.uses:
                 self._close(pooled)
@@ -210,7 +220,7 @@ class ConnectionPool:
         if pooled.uses:
             return
         self._freed.set()
-        if pooled.is_discarded or pooled.connection.is_lost or not self._keeps:
+        if pooled.is_discarded or pooled.is_lost or not self._keeps:
             self._close(pooled)
         else:
             loop = asyncio.get_running_loop()
