@@ -24,7 +24,7 @@ OnChange: TypeAlias = Callable[[str, dict[str, Any]], None]
 """Takes the method and the parameters of a notification that belongs to no request."""
 
 
-class Connection(Protocol):
+class SessionConnection(Protocol):
     """One session of an upstream: over HTTP, or a child process."""
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Subscribers:
             self._heard_by.remove(hear)
 
 
-MakeConnection: TypeAlias = Callable[[Subscribers], Connection]
+MakeConnection: TypeAlias = Callable[[Subscribers], SessionConnection]
 """Makes a connection, which is not open yet. It gets who hears what the upstream sends outside of requests."""
 
 

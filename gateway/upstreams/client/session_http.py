@@ -66,7 +66,7 @@ _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "al
 
 
 class HttpSession(StatelessClient):
-    """One session with an upstream; a `Connection`. The arguments of `StatelessClient` apply.
+    """One session with an upstream; a `SessionConnection`. The arguments of `StatelessClient` apply.
 
     `streams` has the connections of streams of GET requests, so that they take none from calls. `subscribers` hear what
     the upstream sends outside of requests. If the session `is_of_one_caller`, a log message that names no request
@@ -89,7 +89,7 @@ class HttpSession(StatelessClient):
         self._can_log = False
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
-        """Begin the session, and return the result of `initialize`; see `Connection.open`."""
+        """Begin the session, and return the result of `initialize`; see `SessionConnection.open`."""
         sessions = list[str]()
         result = await self.request(
             INITIALIZE,
