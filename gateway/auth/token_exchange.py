@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Self, TypeAlias
+from weakref import WeakValueDictionary
 
 from gateway.auth.fetch import Fetched, FetchFailed, post_form
 from gateway.auth.token_answers import MAX_ANSWER_BYTES, NoToken, basic, error_code, read_token, seconds_of
@@ -29,6 +30,8 @@ EXCHANGE_SECONDS: Final = 10.0
 """The time limit of an exchange, including the wait for its turn."""
 MAX_AT_ONCE: Final = 16
 """Exchanges in progress at once. Each uses a thread."""
+MAX_OF_CALLER: Final = MAX_AT_ONCE // 4
+"""The same for one caller, so that those of others need not wait for all of its own."""
 LEEWAY_SECONDS: Final = 30.0
 """How long before its end a token is no longer handed out, so that the other service still accepts it."""
 UNSTATED_SECONDS: Final = 60.0
@@ -86,6 +89,7 @@ class TokenExchange:
         self._kept: OrderedDict[_Key, _KeptToken] = OrderedDict()
         self._running: dict[_Key, asyncio.Task[ExchangedToken]] = {}
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+        self._turns_of = WeakValueDictionary[Principal, asyncio.Semaphore]()
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
@@ -153,8 +157,9 @@ class TokenExchange:
     async def _exchange(self, key: _Key, token: str) -> ExchangedToken:
         wanted = key[2]
         began = self._clock()
+        own = self._turns_of.setdefault(key[0], asyncio.Semaphore(MAX_OF_CALLER))
         try:
-            async with asyncio.timeout(self._seconds), self._turns:
+            async with asyncio.timeout(self._seconds), own, self._turns:
                 answer = await self._post(_request(token, wanted))
             issued, stated = read_token(answer, _BEARER_TYPES)
         except TimeoutError:

@@ -14,6 +14,7 @@ import pytest
 from gateway.auth.token_answers import MAX_ANSWER_BYTES, MAX_TOKEN_CHARACTERS
 from gateway.auth.token_exchange import (
     MAX_AT_ONCE,
+    MAX_OF_CALLER,
     RENEWAL_SECONDS,
     TokenExchange,
 )
@@ -171,28 +172,42 @@ async def test_requests_for_one_token_share_one_exchange_and_none_can_end_it_for
     assert endpoint.requests == 1
 
 
-async def test_only_so_many_exchanges_are_in_progress_at_once(endpoint: TokenEndpoint, exchange: TokenExchange) -> None:
-    running, most = 0, 0
-    loop = asyncio.get_running_loop()
-    release = asyncio.Event()
+async def most_at_once(endpoint: TokenEndpoint, exchange: TokenExchange, callers: list[Principal], most: int) -> int:
+    """Let each caller exchange tokens, and return how many exchanges are in progress once there are `most`."""
+    running: list[None] = []
+    loop, release = asyncio.get_running_loop(), asyncio.Event()
+    counts: list[int] = []
 
     async def hold() -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
+        running.append(None)
+        counts.append(len(running))
         await release.wait()
-        running -= 1
+        running.pop()
 
     def answer(request: Request) -> None:
         asyncio.run_coroutine_threadsafe(hold(), loop).result(20)
         endpoint.exchange(request)
 
     endpoint.answer(answer)
-    waiting = [asyncio.create_task(value(exchange, token=str(number))) for number in range(MAX_AT_ONCE + 8)]
-    await asyncio.to_thread(endpoint.wait_for_request, MAX_AT_ONCE)
+    waiting = [
+        asyncio.create_task(value(exchange, who, token=str(number))) for number in range(MAX_AT_ONCE) for who in callers
+    ]
+    await asyncio.to_thread(endpoint.wait_for_request, most)
     release.set()
     await asyncio.gather(*waiting)
-    assert most == MAX_AT_ONCE
+    return max(counts)
+
+
+async def test_only_so_many_exchanges_are_in_progress_at_once(endpoint: TokenEndpoint, exchange: TokenExchange) -> None:
+    callers = [Principal("https://id.test", str(number), "app") for number in range(6)]
+    assert await most_at_once(endpoint, exchange, callers, MAX_AT_ONCE) == MAX_AT_ONCE
+
+
+async def test_one_caller_has_only_some_of_them_however_many_tokens_it_has(
+    endpoint: TokenEndpoint, exchange: TokenExchange
+) -> None:
+    assert await most_at_once(endpoint, exchange, [ADA], MAX_OF_CALLER) == MAX_OF_CALLER
+    assert not exchange._turns_of, "nothing is kept of a caller who waits for nothing"
 
 
 @pytest.mark.parametrize("status", [400, 401])
