@@ -58,11 +58,22 @@ def warnings(found: UpstreamFile, settings: Settings) -> Iterator[str]:
                 f"{definition.name}: an older release wrote the lock file, which pins only tools; check the upstream, "
                 "and run `gateway upstreams pin`"
             )
+        if settings.auth != "none" and _shares_a_session(definition):
+            yield (
+                f"{definition.name}: all callers share one session, and the state that its tools keep there; set "
+                "gateway.scope to caller if they keep any"
+            )
         if settings.auth != "none" and not definition.scopes and _has_one_credential(definition):
             yield (
                 f"{definition.name}: one credential for all callers, and no scopes: every caller may do what that "
                 "credential may; add scopes, or use token_exchange"
             )
+
+
+def _shares_a_session(definition: Definition) -> bool:
+    """Return whether the configuration says so: an upstream over HTTP may turn out to need no session."""
+    is_called_in_one = definition.transport != "http" or "session" in definition.era.values
+    return is_called_in_one and definition.session_scope == "shared"
 
 
 def _has_one_credential(definition: Definition) -> bool:

@@ -8,7 +8,16 @@ import pytest
 
 from gateway.settings.model import Settings
 from gateway.upstreams.config.checks import describe, setting_problems, warnings
-from gateway.upstreams.config.definition import Choice, Credentials, Definition, NotServed, Scopes, UpstreamFile
+from gateway.upstreams.config.definition import (
+    ByGlob,
+    Choice,
+    Credentials,
+    Definition,
+    Era,
+    NotServed,
+    Scopes,
+    UpstreamFile,
+)
 
 URL = "https://bugs.example.com/mcp"
 EXCHANGE = Credentials("token_exchange", audience="bugs")
@@ -18,6 +27,7 @@ WITH_EXCHANGE = {
     "GATEWAY_TOKEN_EXCHANGE_CLIENT_SECRET": "hunter2",
 }
 SCOPED = Scopes((("*", frozenset({"bugs"})),))
+IN_SESSIONS: ByGlob[Era] = ByGlob("session")
 HEADERS = (("Authorization", "x"),)
 
 
@@ -52,6 +62,23 @@ def test_one_credential_for_all_without_scopes_is_a_warning(values: dict[str, An
     lines = list(warnings(file_of(**values), Settings.load({"GATEWAY_AUTH": auth})))
     assert len(lines) == warned
     assert all("every caller may do what that credential may" in line for line in lines)
+
+
+@pytest.mark.setting("auth")
+@pytest.mark.parametrize(
+    ("values", "auth", "warned"),
+    [
+        ({"era": IN_SESSIONS, "scope": "shared"}, "jwt", True),
+        ({"era": IN_SESSIONS, "scope": "shared"}, "none", False),
+        ({"era": IN_SESSIONS}, "jwt", False),
+        ({"era": IN_SESSIONS, "scope": "call"}, "jwt", False),
+        ({"scope": "shared"}, "jwt", False),
+    ],
+)
+def test_one_session_for_all_callers_is_a_warning(values: dict[str, Any], auth: str, warned: bool) -> None:
+    lines = list(warnings(file_of(**values), Settings.load({"GATEWAY_AUTH": auth})))
+    assert len(lines) == warned
+    assert all("all callers share one session" in line for line in lines)
 
 
 def test_a_description_names_what_is_served_and_what_is_not() -> None:
