@@ -18,6 +18,9 @@ DOCS_STAMP := .venvs/docs/.installed
 TYPING_STAMP := .venvs/typing/.installed
 PREVIOUS_STAMP := .venvs/previous/.installed
 AUDIT_STAMP := .venvs/audit/.installed
+DEPLOY_STAMP := .venvs/deploy/.installed
+PROSE_STAMP := .venvs/prose/.installed
+REDIS_STAMP := .venvs/redis/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
@@ -37,7 +40,8 @@ BEHIND_PROXIES := tests/proxies
 SIDE_BY_SIDE := tests/releases/test_side_by_side.py
 # pyright has an environment of its own, so `make check` tests the types of user programs.
 TYPES := tests/typing
-# The website needs MkDocs, and the tutorial an environment of its own. `make ci` tests both after `make docs`.
+# The website needs MkDocs, and the tutorial an environment of its own and the linter of `make slow`. `make ci` tests
+# both after `make slow` and `make docs`.
 AFTER_DOCS := tests/docs/test_site.py tests/docs/test_tutorial.py
 # A bill of materials needs an environment of its own, so `make sbom` tests what it writes.
 BILLS := tests/sbom
@@ -73,17 +77,17 @@ demo: $(STAMP) ## Call the demo tools with the real MCP client, and show where e
 test: $(STAMP) ## Run the tests that a change needs, with real processes, and measure coverage
 	@$(run_tests)
 
-slow: $(STAMP) ## Run the other tests, which a release needs: costs of hostile input, packaging, whole documents
+slow: $(STAMP) $(DEPLOY_STAMP) $(PROSE_STAMP) ## Run the other tests, which a release needs: costs of hostile input, packaging, whole documents
 	@$(need_programs) && $(RUN) pytest -n 3 -m "slow and not repeats" --dist worksteal $(SLOW)
 
 quick: $(STAMP) ## After every edit: check format, lint, types, imports; test the pure packages
 	@$(check_sources)
 	@$(RUN) pytest -n 2 -q -m "not slow" $(PURE)
 
-check: $(STAMP) $(TYPING_STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
+check: $(STAMP) $(TYPING_STAMP) $(PROSE_STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
 	@$(check_sources)
 	@$(RUN) pytest -n 2 -q $(TYPES)
-	@$(RUN) scripts.prose
+	@.venvs/prose/bin/python -m scripts.prose
 	@$(RUN) coverage report
 
 disconnected: $(STAMP) ## Check that a test fails for each setting without its effect (SETTINGS="peers auth")
@@ -160,7 +164,7 @@ audit: $(AUDIT_STAMP) ## Compare the lock lists with the known vulnerabilities o
 
 # Conformance, proxies, releases, chaos and load tests run on compiled code, as users of the image do. It cannot be
 # broken from outside, so the broken twins of the load tests run on the sources.
-ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
+ci: $(REDIS_STAMP) ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory slow
@@ -266,7 +270,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP) $(AUDIT_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP) $(AUDIT_STAMP) $(DEPLOY_STAMP) $(PROSE_STAMP) $(REDIS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 

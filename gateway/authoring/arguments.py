@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -319,12 +320,11 @@ def _refuse_misfit_defaults(name: str, model: type[BaseModel], parameters: list[
 
 
 def _misfits(model: type[BaseModel], values: Mapping[str, Any]) -> list[ErrorDetails]:
-    try:
-        model.__pydantic_validator__.validate_python(values)
-    except ValidationError as error:
-        return error.errors(include_url=False, include_input=False, include_context=False)
-    except Exception:  # noqa: BLE001 - the author's validators may raise anything
-        return []
+    with contextlib.suppress(Exception):  # the author's validators may raise anything
+        try:
+            model.__pydantic_validator__.validate_python(values)
+        except ValidationError as error:
+            return error.errors(include_url=False, include_input=False, include_context=False)
     return []
 
 

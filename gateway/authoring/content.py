@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
+from gateway.authoring.listings import content_annotations
 from gateway.authoring.mistakes import known_name
 from gateway.authoring.types.codecs import problems_of, why_not_written, written_value
 from gateway.engine.values import json_value
@@ -31,10 +32,14 @@ class Content(dict[str, Any]):
         Args:
             audience: who the block is for.
             priority: from 0 (entirely optional) to 1 (effectively required).
-            last_modified: when the content last changed, in ISO 8601.
+            last_modified: when the content last changed, in ISO 8601, with its offset from UTC.
+
+        Raises:
+            AuthoringError: a value is not valid.
         """
         hints = {"audience": audience and list(audience), "priority": priority, "lastModified": last_modified}
-        return Content(self, annotations={name: value for name, value in hints.items() if value is not None})
+        given = {name: value for name, value in hints.items() if value is not None}
+        return Content(self, annotations=content_annotations(given, "the block"))
 
 
 class Message(dict[str, Any]):

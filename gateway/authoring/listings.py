@@ -1,12 +1,13 @@
-"""Checks of what authors add to list entries: icons, and hints about tools."""
+"""Checks of what authors add to list entries and blocks: icons, and hints for clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from gateway.authoring.mistakes import known_name
 from gateway.errors import AuthoringError
+from gateway.protocol.upstream.entries import ROLES, is_share, is_time
 
 WEB: Final = ("https://", "http://")
 
@@ -20,6 +21,15 @@ _HINTS: Final[Mapping[str, type]] = {
     "openWorldHint": bool,
 }
 """The fields of `ToolAnnotations` (MCP "Tools", Tool)."""
+_OF_CONTENT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "audience": (
+        lambda value: isinstance(value, list | tuple) and all(role in ROLES for role in value),
+        "a list of 'user' and 'assistant'",
+    ),
+    "priority": (is_share, "a number from 0 to 1"),
+    "lastModified": (is_time, "a time with its offset from UTC, such as '2026-01-31T12:00:00Z'"),
+}
+"""The fields of `Annotations` (MCP "Resources", Annotations): whether a value is valid, and what to use otherwise."""
 
 
 def listed_icons(icons: Iterable[Mapping[str, Any]], where: str) -> list[dict[str, Any]]:
@@ -76,4 +86,18 @@ def tool_annotations(annotations: Mapping[str, Any], where: str) -> dict[str, An
         if type(value) is not kind:
             wanted = "a text" if kind is str else "True or False"
             raise AuthoringError(f"{where} has {name}={value!r} in its annotations; use {wanted}")
+    return dict(annotations)
+
+
+def content_annotations(annotations: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the `Annotations` of a resource or a block. Clients refuse a whole list or result for one wrong value.
+
+    Raises:
+        AuthoringError: a hint of the protocol has a value that it does not allow.
+    """
+    if not isinstance(annotations, Mapping):
+        raise AuthoringError(f"{where} has annotations={annotations!r}; use a mapping")
+    for name, (is_valid, wanted) in _OF_CONTENT.items():
+        if name in annotations and not is_valid(annotations[name]):
+            raise AuthoringError(f"{where} has {name}={annotations[name]!r} in its annotations; use {wanted}")
     return dict(annotations)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gateway.authoring.arguments import refuse_composite
 from gateway.authoring.content import resource_contents
+from gateway.authoring.listings import content_annotations
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
 from gateway.authoring.uri_templates import UriTemplate, is_template
 from gateway.errors import AuthoringError
@@ -49,7 +50,7 @@ class Resource(Served[P, R_co]):
         self.template = UriTemplate(uri) if is_template(uri) else None
         self.mime_type = mime_type
         self.size = size
-        self.annotations = annotations
+        self.annotations = None if annotations is None else content_annotations(annotations, str(self))
         self.ttl_ms = ttl_ms
         self.cache: CacheScope = cache
         self.announces_changes = announces_changes
@@ -76,7 +77,7 @@ class Resource(Served[P, R_co]):
         if self.mime_type is not None:
             entry["mimeType"] = self.mime_type
         if self.annotations is not None:
-            entry["annotations"] = dict(self.annotations)
+            entry["annotations"] = self.annotations
         if self.size is not None and self.template is None:
             entry["size"] = self.size
         return entry

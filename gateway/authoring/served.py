@@ -310,10 +310,7 @@ class Served(Generic[P, R_co]):
         return entry
 
 
-_CALLS_THE_AUTHOR = frozenset(
-    method.__code__
-    for method in (Served._run, Served.whole_result)  # noqa: SLF001 - our own class
-)
+_CALLS_THE_AUTHOR = frozenset(vars(Served)[name].__code__ for name in ("_run", "whole_result"))
 
 
 def _hidden_by(function: Callable[..., Any]) -> Served | None:

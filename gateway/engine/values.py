@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import CoroutineType
-from typing import Any, Final, Protocol, TypeAlias, Union
+from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.engine.exchanged_token import NOT_A_VALUE, ExchangedToken
 from gateway.errors import AuthoringError, ResultTooLarge
 
-Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], None]  # noqa: UP007 - recursive alias
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
 MAX_DEPTH = 100
 """How deep a value in a journal may be nested."""

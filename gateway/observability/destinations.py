@@ -9,6 +9,7 @@ import os
 import stat
 import time
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from typing_extensions import override
@@ -71,7 +72,7 @@ class FollowedFile(Destination):
 
     def __init__(self, path: str, name: str) -> None:
         super().__init__(os.open(path, _FLAGS, _MODE))
-        self._path = path
+        self._path = Path(path)
         self._name = name
         self._end = 0
         self._was_truncated = False
@@ -130,7 +131,7 @@ class FollowedFile(Destination):
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError):
-                return os.stat(self._path)  # noqa: PTH116 - done for each batch of lines
+                return self._path.stat()
             if time.monotonic() >= deadline:
                 return None
             time.sleep(_POLL_SECONDS)
@@ -146,7 +147,7 @@ class FollowedFile(Destination):
         self.close()
         self._descriptor, self._end, self._was_truncated, self._problem = descriptor, 0, False, ""
         self.is_open = True
-        log.info("log file opened again", extra={"to": self._name, "file": self._path})
+        log.info("log file opened again", extra={"to": self._name, "file": str(self._path)})
         return True
 
     def _note(self, problem: str) -> None:

@@ -137,16 +137,10 @@ def configure_logging(level: str, log_format: str, replica_id: str, stream: Text
     warnings.showwarning = _log_warning
 
 
-def _log_warning(  # noqa: PLR0917 - as Python calls it
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+def _log_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
 ) -> None:
     """Log a warning; replaces `warnings.showwarning`."""
-    del file, line
     logging.getLogger("py.warnings").warning(
         "Python warning", extra={"category": category.__name__, "where": f"{filename}:{lineno}", "reason": str(message)}
     )

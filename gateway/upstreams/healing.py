@@ -25,6 +25,7 @@ HEALED: Final[Mapping[Deviation, str]] = {
     Deviation.ITEMS_MISSING: "missing content, messages, contents or lists are empty; other members become text",
     Deviation.ITEMS_SHAPE: "a text or an object in the place of content, messages or contents is its only item",
     Deviation.STRUCTURED_MISSING: "structured content that a tool promises is the JSON object in its only text",
+    Deviation.UNSTRUCTURED: "a result without promised structured content counts as an error: clients refuse others",
     Deviation.BLOCK: "a block that clients cannot read becomes a text with all that it says",
     Deviation.SEVERAL_BLOCKS: "a message of a prompt with several blocks becomes several messages",
     Deviation.ROLE: "a role of a prompt's message that is neither `user` nor `assistant` becomes `user`",

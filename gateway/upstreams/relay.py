@@ -139,14 +139,13 @@ class UpstreamRelay:
         cannot be called.
         """
         repeatable = is_repeatable(entry.entry.get("annotations"))
-        promises = "outputSchema" in entry.entry
         return EntryRelay(
             self,
             _METHODS[entry.kind],
             entry.own,
             entry.param_headers,
             repeatable=repeatable,
-            promises=promises,
+            promises=entry.entry.get("outputSchema") if entry.kind == "tools" else None,
             learn=learn,
         )
 
@@ -160,7 +159,7 @@ class EntryRelay:
     """Runs the legs of one tool, prompt or resource, or of the resources of a template.
 
     The upstream is asked with `method` for `own`, its name or URI. It may get a request twice if that is `repeatable`,
-    see `protocol.upstream.entries.is_repeatable`. It `promises` structured content if its entry has a schema for that.
+    see `protocol.upstream.entries.is_repeatable`. It `promises` structured content of the schema that its entry has.
     See `UpstreamRelay.of` for `learn`.
     """
 
@@ -172,7 +171,7 @@ class EntryRelay:
         param_headers: tuple[ParamHeader, ...],
         *,
         repeatable: bool = False,
-        promises: bool = False,
+        promises: Mapping[str, Any] | None = None,
         learn: Learn | None = None,
     ) -> None:
         self._learn = learn
@@ -273,7 +272,7 @@ class _RelayedRequest(msgspec.Struct, frozen=True):
     params: Mapping[str, Any]
     param_headers: Sequence[tuple[str, str]] = ()
     repeatable: bool = False
-    promises: bool = False
+    promises: Mapping[str, Any] | None = None
 
     def of(self, own: str, compiled: Sequence[ParamHeader], repeatable: bool) -> _RelayedRequest:
         """Return the same request for what the upstream knows by this name."""
@@ -480,7 +479,7 @@ class _RelayRun:
         is_tool = self._request.method == "tools/call"
         if is_tool and is_result_of_session(result) and not is_quoted(self._request.params):
             raise self._relay.failure(Reason.NEEDS_SESSION, sent=True)
-        if is_tool and not self._request.promises and (plain := plain_result(result)) is not None:
+        if is_tool and self._request.promises is None and (plain := plain_result(result)) is not None:
             return plain
         try:
             rewriting = Rewriting(

@@ -1,1 +1,1 @@
-"""Check that what people read here is plain English: `python -m scripts.prose`, a part of `make check`."""
+"""Check that what people read here is plain English. `make check` does: `.venvs/prose/bin/python -m scripts.prose`."""

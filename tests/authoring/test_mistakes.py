@@ -6,6 +6,7 @@ import asyncio
 import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -349,6 +350,33 @@ def test_a_hint_that_the_protocol_does_not_know_is_refused(annotations: Any, mes
     with pytest.raises(AuthoringError) as caught:
         tool(annotations=annotations)(fetch_nothing)
     assert message in str(caught.value)
+
+
+WRONG_HINTS = [
+    ("last_modified", "2026-01-31T12:00:00", "lastModified='2026-01-31T12:00:00' in its annotations; use a time with"),
+    ("last_modified", "2026-01-31", "has lastModified='2026-01-31' in its annotations; use a time with its offset"),
+    ("last_modified", datetime(2026, 1, 31, tzinfo=UTC), "such as '2026-01-31T12:00:00Z'"),
+    ("priority", 1.5, "has priority=1.5 in its annotations; use a number from 0 to 1"),
+    ("priority", True, "has priority=True in its annotations; use a number from 0 to 1"),
+    ("audience", ["users"], "has audience=['users'] in its annotations; use a list of 'user' and 'assistant'"),
+    ("audience", "user", "use a list of 'user' and 'assistant'"),
+]
+
+
+@pytest.mark.parametrize(("hint", "value", "message"), WRONG_HINTS)
+def test_a_hint_about_content_that_clients_refuse_is_refused(hint: str, value: Any, message: str) -> None:
+    name = "lastModified" if hint == "last_modified" else hint
+    with pytest.raises(AuthoringError) as of_a_resource:
+        resource("docs://a", annotations={name: value})(fetch_nothing)
+    with pytest.raises(AuthoringError) as of_a_block:
+        content.resource_link("docs://a", "a").annotated(**{hint: value})
+    assert message in str(of_a_resource.value)
+    assert message.partition("in its")[2] in str(of_a_block.value)
+
+
+def test_annotations_of_a_resource_are_a_mapping() -> None:
+    with pytest.raises(AuthoringError, match="has annotations='priority'; use a mapping"):
+        resource("docs://a", annotations="priority")(fetch_nothing)  # type: ignore[arg-type]
 
 
 class Stock(BaseModel):

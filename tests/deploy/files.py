@@ -41,6 +41,11 @@ def tool(name: str) -> str:
     return str(Path(sys.executable).with_name(name))
 
 
+def slow_tool(name: str) -> str:
+    """Return the path of a program of the environment that `make slow` makes for the files of `deploy/`."""
+    return str(REPOSITORY / ".venvs/deploy/bin" / name)
+
+
 def checked(*command: str, cwd: Path = REPOSITORY) -> str:
     """Run a command that must succeed, and return what it prints."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.settings.model import Settings
 from loadtest.cluster import REPOSITORY
-from tests.deploy.files import DOCKERFILE, IMAGE, PINNED, USER, VERSION, checked, dockerfile, health_command, tool
+from tests.deploy.files import DOCKERFILE, IMAGE, PINNED, USER, VERSION, checked, dockerfile, health_command, slow_tool
 from tests.locked_lists import pins, required
 
 INSTRUCTIONS = list(dockerfile())
@@ -27,8 +27,9 @@ def arguments_of(instruction: str, instructions: list[tuple[str, str]] = INSTRUC
     return [arguments for name, arguments in instructions if name == instruction]
 
 
+@pytest.mark.slow
 def test_the_linter_has_nothing_to_say() -> None:
-    assert checked(tool("hadolint"), "--no-color", "--failure-threshold", "style", str(DOCKERFILE)) == ""
+    assert checked(slow_tool("hadolint"), "--no-color", "--failure-threshold", "style", str(DOCKERFILE)) == ""
 
 
 def test_both_stages_begin_with_the_same_pinned_python_that_the_project_supports() -> None:

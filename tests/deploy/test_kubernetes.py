@@ -30,7 +30,7 @@ from tests.deploy.files import (
     drain_seconds,
     environment,
     manifests,
-    tool,
+    slow_tool,
 )
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 def kubectls() -> list[str]:
     """Return the programs that build: this environment's kubectl, and the system's if there is one."""
     other = shutil.which("kubectl", path=":".join(SYSTEM_DIRECTORIES))
-    return [tool("kubectl"), *([] if other is None else [other])]
+    return [slow_tool("kubectl"), *([] if other is None else [other])]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ WORKLOADS = pytest.mark.parametrize("name", ["gateway", "worker"])
 def test_every_manifest_is_valid(text: str, version: str, tmp_path: Path) -> None:
     built = tmp_path / "built.yaml"
     built.write_text(text)
-    said = checked(tool("kubernetes-validate"), "--strict", "-k", version, str(built))
+    said = checked(slow_tool("kubernetes-validate"), "--strict", "-k", version, str(built))
     assert said.count("passed for resource") == len(manifests(text))
 
 
@@ -371,5 +371,5 @@ def test_a_misspelt_field_would_be_found(texts: dict[str, str], tmp_path: Path) 
     deployment["spec"]["template"]["spec"]["terminationGracePeriod"] = 45
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(yaml.safe_dump(deployment))
-    command = [tool("kubernetes-validate"), "--strict", "-k", CLUSTER_VERSIONS[0], str(wrong)]
+    command = [slow_tool("kubernetes-validate"), "--strict", "-k", CLUSTER_VERSIONS[0], str(wrong)]
     assert subprocess.run(command, capture_output=True, check=False).returncode != 0

@@ -24,7 +24,7 @@ import pytest
 
 from loadtest.cluster import wait_until
 from tests.checkout import copy_sources
-from tests.deploy.files import IMAGE, checked, dockerfile, tool
+from tests.deploy.files import IMAGE, checked, dockerfile, slow_tool
 from tests.docs.markdown import Block, blocks_of, text_of
 from tests.docs.recipes import ADDRESS, match
 from tests.docs.terminal import PROMPT, SECONDS, Program, Terminal, pattern_of
@@ -274,7 +274,7 @@ def test_the_image_is_based_on_ours_and_its_packages_on_the_same_python() -> Non
 def test_the_linter_has_nothing_to_say_about_the_image(tmp_path: Path) -> None:
     file = tmp_path / "Dockerfile"
     file.write_text(FILES["Dockerfile"])
-    assert checked(tool("hadolint"), "--no-color", "--failure-threshold", "style", str(file)) == ""
+    assert checked(slow_tool("hadolint"), "--no-color", "--failure-threshold", "style", str(file)) == ""
 
 
 def test_the_image_has_all_tools_of_the_page() -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from scripts.prose.__main__ import main
 from scripts.prose.rules import Rule, load, sentences
 from scripts.prose.texts import texts_of
 
@@ -59,9 +55,10 @@ PASSED_OVER: Final = {
 def checked(repository: Path, name: str, content: str) -> tuple[int, str]:
     """Check a repository with one file, and return the exit code and what is printed."""
     save(repository, name, content)
-    with contextlib.chdir(repository), contextlib.redirect_stdout(io.StringIO()) as printed:
-        code = main([])
-    return code, printed.getvalue()
+    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    command = [str(TOP / ".venvs/prose/bin/python"), "-m", "scripts.prose"]
+    run = subprocess.run(command, cwd=repository, env=environment, check=False, capture_output=True, text=True)
+    return run.returncode, run.stdout
 
 
 def save(repository: Path, name: str, content: str) -> None:
@@ -94,12 +91,9 @@ def test_code_and_the_words_of_others_are_passed_over(tmp_path: Path, name: str,
 
 
 def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
-    save(tmp_path, "module.py", "def (\n")
-    environment = {**os.environ, "PYTHONPATH": str(TOP)}
-    command = [sys.executable, "-m", "scripts.prose"]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
-    assert run.returncode == 1
-    assert run.stdout.startswith("module.py:1: unreadable: “SyntaxError”")
+    code, printed = checked(tmp_path, "module.py", "def (\n")
+    assert code == 1
+    assert printed.startswith("module.py:1: unreadable: “SyntaxError”")
 
 
 def test_a_file_that_git_still_lists_but_is_gone_is_passed_over(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from gateway.protocol.upstream.blocks import repaired_data
 from gateway.protocol.upstream.deviations import Deviation, uncounted
 from gateway.protocol.upstream.entries import Entry, clean_entry
 from gateway.protocol.upstream.responses import ErrorAnswer, Malformed, Result, read_message
-from gateway.protocol.upstream.results import MAX_ADDED_CHARACTERS, Misshapen, Rewriting, plain_result
+from gateway.protocol.upstream.results import MAX_ADDED_CHARACTERS, UNSTRUCTURED, Misshapen, Rewriting, plain_result
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.healing import HEALED, REFUSED, Healing
 from gateway.upstreams.lists.repairs import count_repairs, with_newest_schemas, with_valid_schemas
@@ -55,7 +55,7 @@ def message(**members: Any) -> bytes:
 
 
 def rewritten(
-    method: str, result: Mapping[str, Any], heal: Any = uncounted, *, promises: bool = False
+    method: str, result: Mapping[str, Any], heal: Any = uncounted, *, promises: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     rewriting = Rewriting(method, "docs", result, uri="file:///asked", promises=promises, heal=heal)
     for _ in rewriting.portions():
@@ -110,29 +110,51 @@ SAID = content({"type": "text", "text": ' {"total": 3}\n'})
 OTHER_TEXTS = ["[3]", "3", "done", '{"a":1,"a":2}', '{"a":NaN}', "{", '{"a":"' + "a" * 70_000 + '"}']
 
 
+OF_OBJECTS = {"type": "object"}
+
+
 @pytest.mark.parametrize("promised", [SAID, {**SAID, "structuredContent": None, "isError": False}])
 def test_promised_structured_content_is_the_object_in_the_only_text(promised: dict[str, Any]) -> None:
     healed: Kinds = []
-    result = rewritten("tools/call", promised, healed.append, promises=True)
+    result = rewritten("tools/call", promised, healed.append, promises=OF_OBJECTS)
     assert result == {**promised, "structuredContent": {"total": 3}}
     assert healed == [Deviation.STRUCTURED_MISSING]
     assert rewritten("tools/call", promised) == promised
 
 
+LACKING = [
+    content(*SAID["content"], TEXT),
+    content(IMAGE),
+    content(),
+    {**content(TEXT), "isError": False},
+    {**content(TEXT), "structuredContent": None},
+    *(content({"type": "text", "text": text}) for text in OTHER_TEXTS),
+]
+
+
+@pytest.mark.parametrize("result", LACKING)
+def test_a_result_without_promised_structured_content_is_an_error_with_all_that_it_says(result: dict[str, Any]) -> None:
+    healed: Kinds = []
+    added = {"type": "text", "text": UNSTRUCTURED}
+    expected = {"content": [*result["content"], added], "isError": True}
+    assert rewritten("tools/call", result, healed.append, promises=OF_OBJECTS) == expected
+    assert healed == [Deviation.UNSTRUCTURED]
+    assert rewritten("tools/call", result) == result
+
+
 @pytest.mark.parametrize(
-    "result",
+    ("result", "schema"),
     [
-        {**SAID, "isError": True},
-        {**SAID, "structuredContent": {"total": 4}},
-        content(*SAID["content"], TEXT),
-        content(IMAGE),
-        content(),
-        *(content({"type": "text", "text": text}) for text in OTHER_TEXTS),
+        ({**SAID, "isError": True}, OF_OBJECTS),
+        ({**SAID, "structuredContent": {"total": 4}}, OF_OBJECTS),
+        ({**content(TEXT), "structuredContent": None}, {"type": ["object", "null"]}),
     ],
 )
-def test_what_may_be_no_structured_content_stays_as_it_is(result: dict[str, Any]) -> None:
+def test_a_result_with_promised_structured_content_or_an_error_stays_as_it_is(
+    result: dict[str, Any], schema: dict[str, Any]
+) -> None:
     healed: Kinds = []
-    assert rewritten("tools/call", result, healed.append, promises=True) == result
+    assert rewritten("tools/call", result, healed.append, promises=schema) == result
     assert not healed
 
 
@@ -497,14 +519,19 @@ def test_the_log_has_each_kind_of_an_upstream_once_an_hour(caplog: pytest.LogCap
 @pytest.mark.slow
 async def test_the_official_client_reads_every_answer_of_a_careless_upstream(tmp_path: Path) -> None:
     results = {f"tool{number}": each[2] for number, each in enumerate(RESULTS) if each[1] == "tools/call"}
-    with Careless(results) as server, Site(tmp_path, {"careless": entry(server.url)}) as site:
+    promising = {"name": "promising", "inputSchema": OF_OBJECTS, "outputSchema": OF_OBJECTS}
+    upstream = Careless(results, entries={"tools/list": [promising]})
+    with upstream as server, Site(tmp_path, {"careless": entry(server.url)}) as site:
         site.wait_listed()
         async with connect(site, {}, token=mint(SECRET, "ada", AUDIENCE)) as connection:
             listed = await connection.client.list_tools()
-            assert {tool.name for tool in listed.tools} == {f"careless__{name}" for name in results}
+            assert {tool.name for tool in listed.tools} == {f"careless__{name}" for name in (*results, "promising")}
             for name in results:
                 called = await connection.client.call_tool(f"careless__{name}", {})
                 assert called.model_dump(by_alias=True)["resultType"] == "complete"
+            lacking = await connection.client.call_tool("careless__promising", {})
+            assert [block.model_dump()["text"] for block in lacking.content] == ["done", UNSTRUCTURED]
+            assert lacking.is_error
         replica = site.replicas[0]
         kinds = {labels["kind"] for labels, _ in replica.samples("gateway_upstream_healed_total")}
         assert {"media_type", "id_type", "null_member", "cursor", "member_type", "block", "flag"} <= kinds

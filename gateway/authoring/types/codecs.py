@@ -5,6 +5,7 @@ A `Codec` writes a value so that it can be read again: steps and checkpoints rec
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
@@ -320,16 +321,15 @@ def _plain(value: object, where: str, depth: int) -> object:
         if len(written) < len(value):
             raise AuthoringError(f"{where}: two keys of the dict are equal in JSON")
         return written
-    try:
+    with contextlib.suppress(Exception):  # serializers are the author's code; the caller names the value
         return to_jsonable_python(value, by_alias=True)
-    except Exception:  # noqa: BLE001 - serializers are the author's code; the caller names the value
-        return value
+    return value
 
 
 def _name(key: object, where: str) -> object:
     """Return the name that pydantic writes for the key of a dict."""
     try:
         (name,) = to_jsonable_python({key: None})
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - serializers are the author's code
         raise AuthoringError(f"{where}: a key of type {type(key).__name__} is not a JSON name") from None
     return name

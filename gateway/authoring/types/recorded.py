@@ -346,7 +346,7 @@ def _unrecorded(value: Any) -> set[str]:
 
 
 def _is_equal(value: Any, restored: Any) -> bool:
-    if getattr(type(value), "__eq__") is getattr(object, "__eq__"):  # noqa: B009 - mypy; it compares identities
+    if type(value).__eq__ is _COMPARES_IDENTITIES:
         return True
     with contextlib.suppress(Exception):  # the author's code; an array has no truth value, for example
         # Not-a-number does not equal itself, nor does a time of the hour that is repeated in autumn.
@@ -354,6 +354,7 @@ def _is_equal(value: Any, restored: Any) -> bool:
     return True
 
 
+_COMPARES_IDENTITIES: Final[Any] = object.__eq__
 _BY_TEXT: Final = (float, Decimal, datetime, time)
 
 

@@ -38,7 +38,7 @@ def readable(annotation: Any, within: frozenset[Any] = frozenset()) -> Any:
 
 def with_parts(origin: Any, parts: tuple[Any, ...]) -> Any:
     """Return the annotation that an origin, such as `dict` or `typing.Union`, makes of these parts."""
-    return typing.Union[parts] if origin in UNIONS else origin[parts]  # noqa: UP007 - of a tuple
+    return (typing.Union if origin in UNIONS else origin)[parts]
 
 
 def _stays(kind: Any, within: frozenset[Any]) -> bool:

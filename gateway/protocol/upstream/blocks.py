@@ -14,10 +14,9 @@ from typing import Any, Final
 from gateway.errors import ParseError
 from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.deviations import Deviation, Heal
-from gateway.protocol.upstream.entries import clean_annotations
+from gateway.protocol.upstream.entries import ROLES, clean_annotations
 
 MEDIA: Final = ("image", "audio")
-_ROLES: Final = ("user", "assistant")
 _NOT_SAID: Final = frozenset({"content", "structuredContent", "isError", "_meta"})
 """The members of the result of a tool that say nothing to a model."""
 _FLAGS: Final[Mapping[Any, bool]] = {"true": True, "false": False, 1: True, 0: False}
@@ -241,7 +240,7 @@ def repaired_messages(messages: list[Any], heal: Heal) -> list[dict[str, Any]]:
         if type(message) is not dict:
             heal(Deviation.BLOCK)
             message = {"role": "user", "content": message}
-        if message.get("role") not in _ROLES:
+        if message.get("role") not in ROLES:
             heal(Deviation.ROLE)
             message = {**message, "role": "user"}
         content = message.get("content")

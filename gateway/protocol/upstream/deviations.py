@@ -22,6 +22,7 @@ class Deviation(StrEnum):
     ITEMS_MISSING = "items_missing"
     ITEMS_SHAPE = "items_shape"
     STRUCTURED_MISSING = "structured_missing"
+    UNSTRUCTURED = "unstructured"
     BLOCK = "block"
     SEVERAL_BLOCKS = "several_blocks"
     ROLE = "role"

@@ -66,7 +66,7 @@ _HEADER_BYTES: Final = 1024
 _URI_CHARACTER_BYTES: Final = 24
 """The same for a character of a URI, of which there are several forms. One of them has up to twelve for it."""
 
-_ROLES: Final = ("user", "assistant")
+ROLES: Final = ("user", "assistant")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _QUOTED_CHARS: Final = 80
 _encode = msgspec.json.Encoder().encode
@@ -212,19 +212,20 @@ def clean_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
     _keep(cleaned, "title", str, _short_title)
     for hint in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"):
         _keep(cleaned, hint, bool)
-    _keep(cleaned, "audience", list, lambda audience: [role for role in audience if role in _ROLES])
-    if not _is_share(cleaned.get("priority")):
+    _keep(cleaned, "audience", list, lambda audience: [role for role in audience if role in ROLES])
+    if not is_share(cleaned.get("priority")):
         cleaned.pop("priority", None)
-    if not _is_time(cleaned.get("lastModified")):
+    if not is_time(cleaned.get("lastModified")):
         cleaned.pop("lastModified", None)
     return cleaned
 
 
-def _is_share(value: Any) -> bool:
+def is_share(value: Any) -> bool:
+    """Return whether a value is a number from 0 to 1, as a priority is."""
     return type(value) in (int, float) and 0 <= value <= 1
 
 
-def _is_time(value: Any) -> bool:
+def is_time(value: Any) -> bool:
     """Return whether a value is a time as clients read it: one of RFC 3339, with its offset from UTC."""
     if type(value) is not str or _TIME.fullmatch(value) is None:
         return False

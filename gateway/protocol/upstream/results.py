@@ -18,6 +18,7 @@ from gateway.protocol.upstream.blocks import (
     repaired_block,
     repaired_contents,
     repaired_messages,
+    text_block,
 )
 from gateway.protocol.upstream.cleaning import clean_icons, with_clean_meta
 from gateway.protocol.upstream.deviations import Deviation, Heal, uncounted
@@ -70,6 +71,12 @@ _FOREIGN: Final = {method: _OF_ANY_KIND - own for method, own in _OWN.items()}
 _HARMLESS: Final = frozenset({"resultType", "isError", "description", "ttlMs", "cacheScope"})
 """Those of them that say nothing of the kind."""
 
+UNSTRUCTURED: Final = (
+    "The tool has run, but its result lacks the structured content that it promises. "
+    "Use the content above; a second call may repeat the effect."
+)
+"""The last block of such a result, for models and people."""
+
 
 _CACHE_SCOPES: Final = ("public", "private")
 _MEMBERS: Final[Mapping[str, Callable[[Any], bool]]] = {
@@ -109,9 +116,10 @@ class Misshapen(ValueError):
 class Rewriting:
     """Rewrites the result of `tools/call`, `prompts/get` or `resources/read` for our clients, in portions.
 
-    `result` is complete after the last portion. `uri` is that of a resource that is read. A tool that `promises` has
-    structured content in each result. Each deviation that is healed is counted by `heal`. If content, messages or
-    contents have a shape that may mean anything, or their URIs take too long to encode, this raises `Misshapen`.
+    `result` is complete after the last portion. `uri` is that of a resource that is read. `promises` is the
+    schema of the structured content that a tool promises. Each deviation that is healed is counted by `heal`. If
+    content, messages or contents have a shape that may mean anything, or their URIs take too long to encode, this
+    raises `Misshapen`.
     """
 
     def __init__(
@@ -121,7 +129,7 @@ class Rewriting:
         result: Mapping[str, Any],
         *,
         uri: str = "",
-        promises: bool = False,
+        promises: Mapping[str, Any] | None = None,
         heal: Heal = uncounted,
     ) -> None:
         self._prefix = prefix
@@ -159,16 +167,23 @@ class Rewriting:
                 self._in_portion = 0
                 yield
         self.result[self._member] = rewritten
-        if self._promises:
-            self._keep_promise()
+        if self._promises is not None:
+            self._keep_promise(self._promises)
 
-    def _keep_promise(self) -> None:
-        """Add the structured content that clients insist on, if it is there as a text."""
-        if self.result.get("structuredContent") is None and self.result.get("isError") is not True:
-            value = object_in(self.result["content"])
-            if value is not None:
-                self._heal(Deviation.STRUCTURED_MISSING)
-                self.result["structuredContent"] = value
+    def _keep_promise(self, schema: Mapping[str, Any]) -> None:
+        """Add the structured content that clients insist on, or make the result an error."""
+        result = self.result
+        if result.get("structuredContent") is not None or result.get("isError") is True:
+            return
+        value = object_in(result["content"])
+        if value is not None:
+            self._heal(Deviation.STRUCTURED_MISSING)
+            result["structuredContent"] = value
+        elif "structuredContent" not in result or schema.get("type") == "object":  # others may allow null
+            self._heal(Deviation.UNSTRUCTURED)
+            result.pop("structuredContent", None)
+            result["content"].append(text_block(UNSTRUCTURED))
+            result["isError"] = True
 
     def _check_flag(self) -> None:
         """Repair the member that tells an error from a success."""

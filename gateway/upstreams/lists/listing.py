@@ -170,7 +170,7 @@ async def read_all(
             }
     except TimeoutError:
         raise UpstreamFailure(upstream, Reason.TIMED_OUT, sent=True, detail="its lists take too long") from None
-    return Listed(discovered, lists, reading.ttl_ms, reading.repeated, reading.digest)
+    return Listed(discovered, lists, reading.ttl_ms, reading.repeated, reading.hashed.digest())
 
 
 async def read_list(
@@ -201,25 +201,22 @@ async def read_list(
     return entries, reading.ttl_ms, reading.memory
 
 
+@dataclass(slots=True)
 class _ListReading:
-    def __init__(  # noqa: PLR0917 - those of `read_list`
-        self, upstream: str, ask: Ask, count: Count, max_memory: int, heal: Heal, turns: Turns
-    ) -> None:
-        self._heal = heal
-        self._turns = turns
-        self._upstream = upstream
-        self._ask = ask
-        self._count = count
-        self._max_memory = max_memory
-        self._entries = self._bytes = self.memory = 0
-        self._digest = hashlib.sha256()
-        self.ttl_ms: int | None = None
-        self.repeated = 0
+    """Reads lists of an upstream. For the first fields, see `read_list`."""
 
-    @property
-    def digest(self) -> bytes:
-        """The digest of everything read so far."""
-        return self._digest.digest()
+    upstream: str
+    ask: Ask
+    count: Count
+    max_memory: int
+    heal: Heal
+    turns: Turns
+    entries: int = 0
+    bytes_read: int = 0
+    memory: int = 0
+    hashed: Any = field(default_factory=hashlib.sha256)
+    ttl_ms: int | None = None
+    repeated: int = 0
 
     async def list_of(self, kind: Kind) -> Entries:
         form = LISTS[kind]
@@ -228,7 +225,7 @@ class _ListReading:
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             try:
-                page = self._ask(form.method, {} if cursor is None else {"cursor": cursor})
+                page = self.ask(form.method, {} if cursor is None else {"cursor": cursor})
                 cursor = await self._taken(kind, await page, found)  # only what is taken of a page stays in memory
             except UpstreamError as error:
                 if error.code == METHOD_NOT_FOUND and cursor is None:  # resources without templates, for example
@@ -239,7 +236,7 @@ class _ListReading:
             if cursor in cursors:
                 break
             cursors.add(cursor)
-        self._heal(Deviation.CURSOR)
+        self.heal(Deviation.CURSOR)
         return tuple(found.values())
 
     async def _taken(self, kind: Kind, page: Mapping[str, Any], found: dict[str, dict[str, Any]]) -> str | None:
@@ -255,17 +252,17 @@ class _ListReading:
         form = LISTS[kind]
         entries = page.get(form.member)
         if entries is None:
-            self._heal(Deviation.ITEMS_MISSING)
+            self.heal(Deviation.ITEMS_MISSING)
             entries = []
         if not isinstance(entries, list):
             raise self._malformed(f"{form.method} returns no list")
-        self._entries += len(entries)
-        if self._entries > MAX_ENTRIES:
+        self.entries += len(entries)
+        if self.entries > MAX_ENTRIES:
             raise self._too_much(f"more than {MAX_ENTRIES} entries")
-        await self._turns.resume(self._upstream)
-        size, memory = await self._turns.aside(lambda: self._counted(kind, entries))
-        self._bytes += size
-        if self._bytes > MAX_BYTES:
+        await self.turns.resume(self.upstream)
+        size, memory = await self.turns.aside(lambda: self._counted(kind, entries))
+        self.bytes_read += size
+        if self.bytes_read > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
         self._add(memory)
         for entry in entries:
@@ -278,15 +275,15 @@ class _ListReading:
     def _counted(self, kind: Kind, entries: list[Any]) -> tuple[int, int]:
         """Add entries to the digest. Return how many bytes they have as JSON, and how much memory they take."""
         encoded = encode_listed(entries)
-        self._digest.update(LISTS[kind].member.encode())
-        self._digest.update(encoded)
+        self.hashed.update(LISTS[kind].member.encode())
+        self.hashed.update(encoded)
         return len(encoded), served_bytes(kind, entries, encoded)
 
     def _add(self, size: int) -> None:
         self.memory += size
-        if self.memory > self._max_memory:
-            raise self._too_much(f"lists whose values take more than {self._max_memory} bytes of memory")
-        self._count(size)
+        if self.memory > self.max_memory:
+            raise self._too_much(f"lists whose values take more than {self.max_memory} bytes of memory")
+        self.count(size)
 
     def _note_ttl(self, ttl: object) -> None:
         if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0:
@@ -297,11 +294,11 @@ class _ListReading:
         cursor = page.get("nextCursor")
         if cursor is None or (isinstance(cursor, str) and 0 < len(cursor) <= _MAX_CURSOR_CHARACTERS):
             return cursor
-        self._heal(Deviation.CURSOR)
+        self.heal(Deviation.CURSOR)
         return None
 
     def _malformed(self, detail: str) -> UnusableLists:
-        return UnusableLists(self._upstream, Reason.MALFORMED, sent=True, detail=detail)
+        return UnusableLists(self.upstream, Reason.MALFORMED, sent=True, detail=detail)
 
     def _too_much(self, detail: str) -> UnusableLists:
-        return UnusableLists(self._upstream, Reason.TOO_LARGE, sent=True, detail=detail)
+        return UnusableLists(self.upstream, Reason.TOO_LARGE, sent=True, detail=detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -14,6 +14,8 @@ from gateway.upstreams.lists import subscriptions
 from gateway.upstreams.lists.listing import Discovered
 from gateway.upstreams.lists.subscriptions import MAX_TRIALS, MAX_URIS, ChangeStream
 from gateway.upstreams.ports import Changes
+
+Notices: TypeAlias = "asyncio.Queue[tuple[str, dict[str, Any]] | None]"
 
 ALL = Discovered({"tools": {"listChanged": True}, "resources": {"subscribe": True}})
 
@@ -30,13 +32,17 @@ class Upstream:
 
     def __init__(self) -> None:
         self.filters: list[dict[str, Any]] = []
-        self.open: list[asyncio.Queue[tuple[str, dict[str, Any]] | None]] = []
+        self.open: list[Notices] = []
+        self.streams: list[tuple[dict[str, Any], Notices]] = []
         self.most_open = 0
         self.refusals = 0
         self.refused: set[str] = set()
         self.most = MAX_URIS
         self.refusals_counted = 0
         self.lost_after_refusal = 0
+        self.changing: str | None = None
+        self.seconds_under_way = 0.0
+        self.unheard = 0
         self.moved = asyncio.Event()
         self.events: asyncio.Queue[str] = asyncio.Queue()
         self.subscriptions = ChangeStream(
@@ -45,6 +51,7 @@ class Upstream:
 
     @contextlib.asynccontextmanager
     async def listen(self, wanted: dict[str, Any]) -> AsyncIterator[Changes]:
+        self.change()
         if self.refusals:
             self.refusals -= 1
             raise UpstreamFailure("bugs", Reason.UNREACHABLE, sent=False)
@@ -56,7 +63,7 @@ class Upstream:
             self.refusals_counted += 1
             self.moved.set()
             raise UpstreamError("bugs", -32602, "Unknown resource")
-        queue: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
+        queue: Notices = asyncio.Queue()
 
         async def notices() -> Changes:
             while (notice := await queue.get()) is not None:
@@ -64,6 +71,7 @@ class Upstream:
 
         self.filters.append(wanted)
         self.open.append(queue)
+        self.streams.append((wanted, queue))
         self.most_open = max(self.most_open, len(self.open))
         self.moved.set()
         try:
@@ -71,6 +79,18 @@ class Upstream:
         finally:
             self.open.remove(queue)
             self.moved.set()
+
+    def change(self) -> None:
+        """Announce a change of the resource `changing`, on the oldest stream that follows it, once one did."""
+        following = [
+            queue for wanted, queue in self.streams if self.changing in wanted.get("resourceSubscriptions", ())
+        ]
+        if following:
+            still_open = [queue for queue in following if queue in self.open]
+            self.unheard += not still_open
+            for queue in still_open[:1]:
+                notice = ("notifications/resources/updated", {"uri": self.changing})
+                asyncio.get_running_loop().call_later(self.seconds_under_way, queue.put_nowait, notice)
 
     async def opened(self, wanted: dict[str, Any]) -> None:
         """Wait until the only stream is one with this filter."""
@@ -216,6 +236,31 @@ async def test_a_new_stream_opens_before_the_old_one_ends(upstream: Upstream) ->
         await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]})
     assert upstream.most_open == 2
     assert upstream.events.empty()
+
+
+async def test_a_change_that_is_under_way_on_the_old_stream_is_noticed_before_it_ends(upstream: Upstream) -> None:
+    upstream.subscriptions.discovered(ALL)
+    upstream.subscriptions.watch("memo://a", None)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://a"]})
+        upstream.changing, upstream.seconds_under_way = "memo://a", 0.01
+        upstream.subscriptions.watch("memo://b", None)
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": ["memo://a", "memo://b"]})
+        assert upstream.events.get_nowait() == "memo://a"
+
+
+async def test_a_resource_that_is_accepted_is_followed_while_others_are_tried(upstream: Upstream) -> None:
+    upstream.changing = "memo://00"
+    upstream.refused = {"memo://bad"}
+    good = [f"memo://{number:02}" for number in range(10)]
+    for uri in (*good, "memo://bad"):
+        upstream.subscriptions.watch(uri, None)
+    upstream.subscriptions.discovered(ALL)
+    async with upstream.running():
+        await upstream.opened({"toolsListChanged": True, "resourceSubscriptions": good})
+        assert await upstream.event() == "memo://00"
+    assert upstream.refusals_counted > 2
+    assert upstream.unheard == 0
 
 
 async def test_updates_that_nobody_asked_for_reach_nobody(upstream: Upstream) -> None:

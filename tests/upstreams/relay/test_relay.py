@@ -593,6 +593,13 @@ async def test_a_tool_with_a_schema_of_its_output_returns_structured_content(pro
     assert replica.telemetry.heals == ({"structured_missing": 1} if promises else {})
 
 
+async def test_a_prompt_promises_no_structured_content_whatever_its_entry_has() -> None:
+    scripted = Scripted({"messages": []})
+    async with replica_of("http://127.0.0.1:1/mcp", client=scripted) as replica:
+        served = replica.serve("prompts", {"name": "greet", "outputSchema": {"type": "object"}})
+        assert await Call(served).result() == {"messages": []}
+
+
 @pytest.mark.parametrize("code", [-32700, -32600, -32601, -32020, -32022])
 async def test_an_error_about_our_own_request_is_not_the_clients_to_act_on(code: int) -> None:
     failing = Failing(UpstreamError("up", code, "Unsupported protocol version", {"supported": []}))

@@ -11,8 +11,8 @@ from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
 from tests.upstreams.servers.recording import VERSION
 
 INVALID = {"name": "invalid", "inputSchema": {"type": "object", "properties": {"x": {"type": "strng"}}}}
-FAILED = {"isError": True}
-"""The answer to a call that none is given for: clients expect no structured content of it."""
+SAYING = {"content": [{"type": "text", "text": "done"}]}
+"""The answer to a call that none is given for, also of a tool that promises structured content."""
 CAPABILITIES: Mapping[str, Any] = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
 
 
@@ -60,7 +60,7 @@ class Careless(Served):
             return {LISTS[method]: self.entries[method], "nextCursor": "again"}
         if "inputResponses" in params:
             return {}
-        return self.results[method].get(params.get("name") or params.get("uri") or params["ref"]["name"], FAILED)
+        return self.results[method].get(params.get("name") or params.get("uri") or params["ref"]["name"], SAYING)
 
 
 LISTS = {
