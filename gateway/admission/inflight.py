@@ -17,9 +17,7 @@ import asyncio
 import math
 import statistics
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, final
 
 from gateway.admission.arrivals import Arrivals, token_of
 from gateway.admission.leg_limit import Limit
@@ -51,6 +49,7 @@ class InFlight:
 
     def __init__(self, limit: Limit, target_seconds: float, clock: Callable[[], float]) -> None:
         self.shedding: Final = LoadShedding(target_seconds, clock)
+        self.leg_waits: Final = self.shedding.waits
         self._limit = limit
         self.clock = clock
         self._arrivals = Arrivals()
@@ -337,22 +336,32 @@ class InFlight:
             del self._reserved_by[caller]
 
 
-class InFlightVisit(msgspec.Struct):
+@final
+class InFlightVisit:
     """One request on its way: it arrives, begins, enters and leaves.
 
     It counts `_since` its headers were complete. The credential is said to identify its caller. Until the caller is
     known, the request is one of the arrivals, `_counted_for` its credential if there may be no place for it.
     """
 
-    _requests: InFlight
-    _since: float
-    _credential: bytes | None
-    _arrivals: Arrivals | None
-    _counted_for: bytes | None
     _caller: Hashable = None
-    _waited: float = 0.0
-    _is_identified: bool = False
-    _has_place: bool = False
+    _waited = 0.0
+    _is_identified = False
+    _has_place = False
+
+    def __init__(
+        self,
+        requests: InFlight,
+        since: float,
+        credential: bytes | None,
+        arrivals: Arrivals | None,
+        counted_for: bytes | None,
+    ) -> None:
+        self._requests = requests
+        self._since = since
+        self._credential = credential
+        self._arrivals = arrivals
+        self._counted_for = counted_for
 
     def begin(self) -> None:
         """Note that work on the request begins."""
@@ -392,14 +401,14 @@ class InFlightVisit(msgspec.Struct):
             requests.check_share(caller, self._credential)
             return self._wait(goes_on=goes_on)
         self._has_place = True
-        requests.shedding.began(self._waited)
+        requests.leg_waits.append(self._waited)
         return None
 
     async def _wait(self, *, goes_on: bool) -> None:
         requests = self._requests
         self._waited += await requests.wait_for_place(self._caller, self._waited, goes_on=goes_on)
         self._has_place = True
-        requests.shedding.began(self._waited)
+        requests.leg_waits.append(self._waited)
 
     def leave(self) -> None:
         """Free the place, in whatever way the request ended."""

@@ -17,6 +17,9 @@ class LoadShedding:
 
     `target_seconds` is how long requests may wait, from their headers to their leg, 90th percentile. Above it, legs are
     shed. `clock` returns seconds that never go back.
+
+    Attributes:
+        waits: how long each request waited in total until its leg began, in seconds, since they were judged.
     """
 
     def __init__(self, target_seconds: float, clock: Callable[[], float]) -> None:
@@ -25,7 +28,7 @@ class LoadShedding:
         self._draining_since = math.inf
         self._notice_is_over = False
         self._clock = clock
-        self._waits: list[float] = []
+        self.waits: list[float] = []
         self._judged_at = clock()
         self._wanted = 0
 
@@ -42,22 +45,18 @@ class LoadShedding:
         """Shed every leg, including those that arrived before load balancers noticed the drain."""
         self._notice_is_over = True
 
-    def began(self, waited: float) -> None:
-        """Note how long a request waited in total until its leg began, in seconds."""
-        self._waits.append(waited)
-
     def judge(self, now: float, highest: int) -> None:
         """Evaluate the waits since the last time, while `highest` requests were in flight at most."""
-        self.waited_p90 = wait = percentile(self._waits)
+        self.waited_p90 = wait = percentile(self.waits)
         # The number of legs in excess of the target; the first ones to reach a checkpoint are shed.
         excess = 1 - self.target_seconds / wait if wait > self.target_seconds else 0.0
         self._wanted = math.ceil(highest * excess)
-        self._waits.clear()
+        self.waits.clear()
         self._judged_at = now
 
     def wait_p90(self) -> float:
         """Return the longer 90th percentile of the waits that were judged last and of those since, in seconds."""
-        return max(self.waited_p90, percentile(self._waits))
+        return max(self.waited_p90, percentile(self.waits))
 
     def wants_shed(self, began: float) -> bool:
         """Return whether a leg should end at its checkpoint, so another replica can continue the call.

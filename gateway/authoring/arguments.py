@@ -62,6 +62,9 @@ class Arguments:
     A parameter annotated `Context`, or named `ctx` without an annotation, receives the context. Every other
     parameter is an argument.
 
+    Attributes:
+        are_plain: whether each one is a text, a number or a bool: reading them is quick, and runs no author's code.
+
     Raises:
         AuthoringError: a parameter cannot be filled from JSON.
     """
@@ -96,6 +99,7 @@ class Arguments:
         self._nesting = NestingLimit(schema)
         self._limit = ReadingLimit(model.__pydantic_core_schema__, self._names)
         self._memory = ReadingMemory(model.__pydantic_core_schema__, self._names, self._limit.texts)
+        self.are_plain = self._limit.are_plain
         self._small = max(MAX_PARTS_WITH_NULL, int(SMALL / self._limit.dearest))
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,17 +108,11 @@ class Arguments:
         Raises:
             InvalidArguments: an argument is missing, unknown or of the wrong type.
         """
-        seen = self._seen(arguments)
-        if self._nesting.exceeded(seen):
-            raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
-        dear = self._limit.exceeded(seen)
-        if dear is not None:
-            name, most = dear
-            raise InvalidArguments(
-                f"{name}: it has more values than can be read in one call; send a part of them, at most {most}"
-            )
+        seen = arguments if self.are_plain else self._seen(arguments)
         try:
-            values = self._validated(self._once_readable(arguments, seen), seen)
+            if None in arguments.values():
+                arguments = self._once_readable(arguments, seen)
+            values = self._validated(arguments, seen)
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
@@ -129,9 +127,23 @@ class Arguments:
         return self._memory.of(arguments)
 
     def _seen(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return arguments with all values that pydantic will read, also those that it reads from texts."""
-        if not self._limit.texts:
-            return arguments
+        """Return arguments with all values that pydantic will read, also those that it reads from texts.
+
+        Raises:
+            InvalidArguments: it would take too long to read them.
+        """
+        seen = self._opened(arguments) if self._limit.texts else arguments
+        if self._nesting.exceeded(seen):
+            raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
+        dear = self._limit.exceeded(seen)
+        if dear is not None:
+            name, most = dear
+            raise InvalidArguments(
+                f"{name}: it has more values than can be read in one call; send a part of them, at most {most}"
+            )
+        return seen
+
+    def _opened(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             return opened(arguments, self._limit.texts)
         except UnreadableText as error:
@@ -140,8 +152,8 @@ class Arguments:
             raise InvalidArguments("the arguments are nested too deeply") from None
 
     def _once_readable(self, arguments: Mapping[str, Any], seen: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return large arguments without those that are null and may not be, so that nothing is read twice."""
-        if None not in arguments.values() or is_small(seen, self._small):
+        """Return arguments without those that are null and may not be if they are large: nothing is read twice."""
+        if is_small(seen, self._small):
             return arguments
         given = without_optional_nulls(self.schema, arguments, inner=False)
         try:  # a validator of the author may take null
@@ -211,6 +223,7 @@ class SchemaArguments(Arguments):
         self.schema = dict(schema)
         self._validator = SchemaValidator(schema)
         self._taken = None if takes_all else named
+        self.are_plain = False
 
     @property
     def makes_objects(self) -> bool:

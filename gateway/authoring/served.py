@@ -185,6 +185,8 @@ class Served(Generic[P, R_co]):
         Raises:
             InvalidArguments: the arguments are not valid for the function.
         """
+        if self._arguments.are_plain:
+            return functools.partial(self._run, self._arguments.read(arguments), principal, exchange)
         thread = threading.get_ident()
         _READING[thread] = ThreadWork(self, journal)
         try:

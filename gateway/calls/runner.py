@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import msgspec
 
@@ -23,8 +23,6 @@ from gateway.calls.task_creation import (
     Repetition,
     TaskCalls,
     TaskOrder,
-    starts_as_task,
-    what_detach_does,
 )
 from gateway.calls.unused_answers import warn_of_unused_answers
 from gateway.engine.capabilities import supports
@@ -78,11 +76,13 @@ Reported: TypeAlias = tuple[msgspec.Raw, str]
 """The result of a leg as JSON, and the name of its outcome."""
 
 
-class Ran(msgspec.Struct, frozen=True):
+@final
+class Ran:
     """The result of a leg, as JSON for the client, and the task that the call has become, if it has."""
 
-    result: msgspec.Raw
-    task: TaskView | None = None
+    def __init__(self, result: msgspec.Raw, task: TaskView | None) -> None:
+        self.result: Final = result
+        self.task: Final = task
 
 
 @dataclass(slots=True)
@@ -107,7 +107,8 @@ class Conversation:
         return Continuation(dict(self.answers), None)
 
 
-class LegRequest(msgspec.Struct, frozen=True):
+@final
+class LegRequest:
     """One leg as a client asks for it.
 
     Attributes:
@@ -119,18 +120,34 @@ class LegRequest(msgspec.Struct, frozen=True):
         requester: returns the part of the request that a relay may use.
     """
 
-    request: McpRequest
-    caller: Caller
-    served: Served
-    target: str
-    arguments: dict[str, Any]
-    continuation: Continuation
-    post: Post | None
-    words: Words
-    requester: RequesterOf
-    order: TaskOrder | None = None
-    conversation: Conversation | None = None
-    forwarded_id: str = ""
+    def __init__(
+        self,
+        *,
+        request: McpRequest,
+        caller: Caller,
+        served: Served,
+        target: str,
+        arguments: dict[str, Any],
+        continuation: Continuation,
+        post: Post | None,
+        words: Words,
+        requester: RequesterOf,
+        order: TaskOrder | None,
+        conversation: Conversation | None,
+        forwarded_id: str,
+    ) -> None:
+        self.request: Final = request
+        self.caller: Final = caller
+        self.served: Final = served
+        self.target: Final = target
+        self.arguments: Final = arguments
+        self.continuation: Final = continuation
+        self.post: Final = post
+        self.words: Final = words
+        self.requester: Final = requester
+        self.order: Final = order
+        self.conversation: Final = conversation
+        self.forwarded_id: Final = forwarded_id
 
 
 class CallRunner:
@@ -228,30 +245,18 @@ class RunningCall:
         InvalidRequestState: the client's state was rejected.
     """
 
-    __slots__ = (
-        "_away",
-        "_bound",
-        "_detaching",
-        "_runner",
-        "_sealer",
-        "_steps_before",
-        "away_seconds",
-        "call",
-        "journal",
-        "task",
-    )
+    task: TaskView | None = None
+    away_seconds = 0.0
+    _bound: bytes | None = None
+    _away: Away | None = None
+    _steps_before: int | None = None
 
     def __init__(self, runner: CallRunner, call: LegRequest) -> None:
         self.call: Final = call
-        self.task: TaskView | None = None
-        self.away_seconds = 0.0
         self._runner: Final = runner
         # The keys may be replaced while the leg runs; it seals with those it started with.
         self._sealer: Final = runner.keys.current
-        self._bound: bytes | None = None
-        self._away: Away | None = None
-        self._steps_before: int | None = None
-        self._detaching: Final = what_detach_does(call.served, None if runner.tasks is None else call.order)
+        self._detaching: Final = _what_detach_does(call.served, None if runner.tasks is None else call.order)
         self.journal: Final = self._open()
 
     @property
@@ -348,7 +353,7 @@ class RunningCall:
         if shedding is not None and self.call.conversation is None:
             sheds = partial(shedding.wants_shed, time.monotonic())
         outcome = await self._outcome(answers, sheds)
-        if isinstance(outcome, Shed):
+        if not isinstance(outcome, Completed) and isinstance(outcome, Shed):
             try:
                 return msgspec.Raw(encode(self.call.words.shed(self._seal()))), "shed"
             except CannotContinue:
@@ -380,7 +385,7 @@ class RunningCall:
         if self._detaching is Detaching.POSSIBLE:
             if self._steps_before is None:
                 self._steps_before = len(self.journal.steps)
-            if starts_as_task(served, call.order):
+            if _starts_as_task(served, call.order):
                 return Detached()
         try:
             outcome = await run_leg(function, leg, limited=served.limited, seconds=served.leg_seconds)
@@ -388,9 +393,11 @@ class RunningCall:
             self._away = leg.away
             if leg.away is not None:
                 self.away_seconds += leg.away.seconds
+        if isinstance(outcome, Completed):  # the first test, as most have
+            return outcome
         if isinstance(outcome, NeedsInput):
             warn_of_unused_answers(served, leg, outcome)
-        if leg.away is not None and not isinstance(outcome, (Completed, Failed)):
+        if leg.away is not None and not isinstance(outcome, Failed):
             if leg.away.aside_bytes > QUICK_BYTES:  # it may take long to decode them
                 await runner.turns.begin(None, call.caller.principal)
             self._arguments()  # the next leg may run within this request
@@ -431,7 +438,7 @@ class RunningCall:
         try:
             return msgspec.Raw(encode(await self._become_task(result)))
         except (NotNow, CannotContinue):
-            if ensured(self.call.order, "`what_detach_does` has checked it").at_once:  # the function has not run
+            if ensured(self.call.order, "`_what_detach_does` has checked it").at_once:  # the function has not run
                 raise
             return msgspec.Raw(encode({**result, "_meta": {**(result.get("_meta") or {}), **otherwise}}))
 
@@ -470,7 +477,7 @@ class RunningCall:
             TaskStoreAway: the store is not available, and nothing ran.
             TaskStoreDown: the store did not answer, or steps of this leg have run. They run again if it is repeated.
         """
-        call, why = self.call, "`what_detach_does` has checked it"
+        call, why = self.call, "`_what_detach_does` has checked it"
         tasks, order = ensured(self._runner.tasks, why), ensured(call.order, why)
         served = ensured_type(call.served, Tool)
         if result is None:
@@ -556,3 +563,15 @@ class _RequestNotices:
 def _notices(request: McpRequest, post: Post | None) -> Notices | None:
     asked = request.progress_token is not None or request.log_level is not None
     return _RequestNotices(request, post) if asked and post is not None else None
+
+
+def _what_detach_does(served: Served, order: TaskOrder | None) -> Detaching:
+    """Return whether a call may become a task; the order is None if its client or the deployment has no tasks."""
+    if served.task == "forbidden":
+        return Detaching.FORBIDDEN
+    return Detaching.IMPOSSIBLE if order is None else Detaching.POSSIBLE
+
+
+def _starts_as_task(served: Served, order: TaskOrder | None) -> bool:
+    """Return whether a call that may become a task does so before its function runs."""
+    return served.starts_as_task or (order is not None and order.at_once)

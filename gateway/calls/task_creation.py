@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.task_leg import error_of
 from gateway.engine.journal import Journal
 from gateway.engine.keys import derived_id
-from gateway.engine.leg import Detaching
 from gateway.errors import (
     ArgumentsTooLarge,
     CannotContinue,
@@ -96,18 +94,6 @@ class TaskOrder:
     request: str = ""
     at_once: bool = False
     otherwise: Mapping[str, Any] | None = None
-
-
-def what_detach_does(served: Served, order: TaskOrder | None) -> Detaching:
-    """Return whether a call may become a task; the order is None if its client or the deployment has no tasks."""
-    if served.task == "forbidden":
-        return Detaching.FORBIDDEN
-    return Detaching.IMPOSSIBLE if order is None else Detaching.POSSIBLE
-
-
-def starts_as_task(served: Served, order: TaskOrder | None) -> bool:
-    """Return whether a call that may become a task does so before its function runs."""
-    return served.starts_as_task or (order is not None and order.at_once)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ STEP: Final[ContextVar[tuple[str, str]]] = ContextVar("step", default=("", ""))
 class AskingLeg(StoppableLeg):
     """The part of a leg that asks. See `gateway.engine.leg.Leg` for its arguments."""
 
+    _progressed = False
     _read: set[str] | None = None  # the keys of the answers that the function has read without asking
 
     def __init__(
@@ -55,7 +56,6 @@ class AskingLeg(StoppableLeg):
         self.policy = policy
         self.supports = supports
         self._declared = declared if policy.strict_asks else None
-        self._progressed = False
         self._misfits: dict[str, tuple[str, str]] = {}  # why answers do not fit: for the user, and for everyone else
         # Now and not when the function runs: a task may run it, with the journal alone.
         self._fresh = self._record_expected(fresh, "" if journal.slot is None else journal_key(journal, ""))

@@ -11,9 +11,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from enum import Enum
-from typing import Any, Final, TypeAlias, TypeVar
-
-import msgspec
+from typing import Any, Final, TypeAlias, TypeVar, final
 
 from gateway.engine.asking import STEP, AskingLeg
 from gateway.engine.host import Host, Keeper, Notices
@@ -78,7 +76,8 @@ class Detaching(Enum):
     """The function was not written to become a task."""
 
 
-class Away(msgspec.Struct):
+@final
+class Away:
     """The part of a leg in which another server worked.
 
     Attributes:
@@ -88,9 +87,9 @@ class Away(msgspec.Struct):
         aside_bytes: how large their JSON is.
     """
 
-    seconds: float = 0.0
+    seconds = 0.0
     restore_arguments: Callable[[], None] | None = None
-    aside_bytes: int = 0
+    aside_bytes = 0
 
 
 class Leg(AskingLeg):
@@ -118,6 +117,9 @@ class Leg(AskingLeg):
     caller: Hashable = None
     away: Away | None = None
     forgotten: str | None = None
+    _logs = 0
+    _emits = 0
+    _emitting = False
 
     def __init__(
         self,
@@ -145,9 +147,6 @@ class Leg(AskingLeg):
         self.sheds = sheds
         self._stepping = stepping
         self._found = journal.checkpoint
-        self._logs = 0
-        self._emits = 0
-        self._emitting = False
         journal.legs += 1
 
     async def step(

@@ -320,9 +320,11 @@ class Connection:
         self._callbacks.arrived(cycle.scope)
         self._serving = cycle
         # The same as the loop's `create_task`, without its support for task factories.
-        run = cycle.run_late if self._loop.time() > self._standstills.fresh_until else cycle.run
-        cycle.task = task = asyncio.Task(run(self._app, self._state.tasks), loop=self._loop, name="request")
-        self._state.tasks.add(task)
+        is_late = self._loop.time() > self._standstills.fresh_until
+        tasks = self._state.tasks
+        running = cycle.run_late(self._app, tasks) if is_late else cycle.run(self._app, tasks)
+        cycle.task = task = asyncio.Task(running, loop=self._loop, name="request")
+        tasks.add(task)
 
     def _go_on(self) -> None:
         """Continue with the next request."""

@@ -120,6 +120,19 @@ class Cycle:
         unconfirmed: whether a part of a stream was written since the client last had received everything.
     """
 
+    task: asyncio.Task[None] | None = None
+    disconnected = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    unconfirmed = False
+    _body: bytes | bytearray = b""
+    _news = False
+    _wake: asyncio.Event | None = None
+    _chunked = False
+    _until_close = False
+    _due_bytes = 0
+
     def __init__(
         self,
         scope: Scope,
@@ -134,25 +147,13 @@ class Cycle:
     ) -> None:
         self.scope = scope
         self.last_values = last_values
-        self.task: asyncio.Task[None] | None = None
         self.keep_alive = keep_alive
-        self.disconnected = False
-        self.more_body = True
-        self.response_started = False
-        self.response_complete = False
-        self.unconfirmed = False
         self._transport = transport
         self._flow = flow
         self._default_headers = default_headers
         self._expects_continue = expects_continue
         self._on_complete: Callable[[], None] | None = on_complete
         self._is_head: bool = scope["method"] == "HEAD"
-        self._body: bytes | bytearray = b""
-        self._news = False
-        self._wake: asyncio.Event | None = None
-        self._chunked = False
-        self._until_close = False
-        self._due_bytes = 0
 
     async def run(self, app: AsgiApp, tasks: set[asyncio.Task[None]]) -> None:
         """Let the application answer the request. At the end, `task` is removed from the server's tasks."""

@@ -140,6 +140,11 @@ class HttpResponse:
         self.headers: Mapping[str, str] = incoming.headers
         self._incoming = incoming
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the whole body is here."""
+        return self._incoming.is_complete
+
     async def body(self, limit: int, count: Callable[[int], None] | None = None) -> bytes:
         """Return the body. `count` is called with the size of each piece of one that does not arrive at once.
 

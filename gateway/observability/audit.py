@@ -12,9 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
-
-import msgspec
+from typing import Any, Final, TypeAlias, final
 
 from gateway.errors import AuditLogDown, GatewayError, InsufficientScope, InvalidRequestState
 from gateway.observability.logs import LEVEL_WIDTH
@@ -162,7 +160,8 @@ def cause_of(error: GatewayError) -> str:
     return "scope" if isinstance(error, InsufficientScope) else ""
 
 
-class AuditedLeg(msgspec.Struct, frozen=True):
+@final
+class AuditedLeg:
     """The fields of a leg's line.
 
     Attributes:
@@ -174,15 +173,28 @@ class AuditedLeg(msgspec.Struct, frozen=True):
         ms: how many milliseconds it took, as a decimal number.
     """
 
-    method: str
-    target: str
-    task: str
-    upstream: str
-    upstream_ms: str
-    flow: str
-    leg: int
-    outcome: str
-    ms: str
+    def __init__(
+        self,
+        *,
+        method: str,
+        target: str,
+        task: str,
+        upstream: str,
+        upstream_ms: str,
+        flow: str,
+        leg: int,
+        outcome: str,
+        ms: str,
+    ) -> None:
+        self.method: Final = method
+        self.target: Final = target
+        self.task: Final = task
+        self.upstream: Final = upstream
+        self.upstream_ms: Final = upstream_ms
+        self.flow: Final = flow
+        self.leg: Final = leg
+        self.outcome: Final = outcome
+        self.ms: Final = ms
 
 
 class LineFormat:

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
+
 from gateway.engine.exchanged_token import ExchangedToken
 from gateway.protocol.headers import Headers
 from gateway.sealing.principal import Principal
@@ -70,8 +72,7 @@ def _stay() -> None:
     """Do nothing: a task has no place in flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True):
     """The part of a leg's request that a relay may use.
 
     Attributes:
@@ -87,9 +88,9 @@ class Requester:
 
     principal: Principal | None = None
     exchange: Exchange | None = None
-    headers: Headers = field(default_factory=lambda: Headers(()))
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
+    headers: Headers = msgspec.field(default_factory=lambda: Headers(()))
+    capabilities: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    meta: dict[str, Any] = msgspec.field(default_factory=dict)
     log_level: str | None = None
     wants_progress: bool = False
     grants: Callable[[frozenset[str]], bool] = _granted

@@ -8,14 +8,14 @@ missing or has the wrong type raises `InvalidParams`, which names it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
 import msgspec
 
 from gateway.errors import HeaderMismatch, InvalidParams
 from gateway.protocol.fields import quote, read_object, read_string, read_strings, require_object
 from gateway.protocol.headers import METHOD, NAME, Headers, decode_header_value
-from gateway.protocol.jsonrpc import Message, RequestId, Response
+from gateway.protocol.jsonrpc import Message, Request, Response
 from gateway.protocol.method_table import TARGETS
 from gateway.protocol.versions import META_PROGRESS
 
@@ -23,7 +23,8 @@ MAX_TASK_ID_CHARS: Final = 128
 """The longest task id that is looked up."""
 
 
-class McpRequest(msgspec.Struct, frozen=True):
+@final
+class McpRequest:
     """A request after its wire has checked everything except the parameters of the method.
 
     Attributes:
@@ -34,13 +35,22 @@ class McpRequest(msgspec.Struct, frozen=True):
         progress_token: identifies the request in progress notifications; None if the client wants none.
     """
 
-    id: RequestId
-    method: str
-    params: dict[str, Any]
-    meta: dict[str, Any]
-    capabilities: dict[str, Any]
-    log_level: str | None
-    progress_token: str | int | None
+    def __init__(
+        self,
+        request: Request,
+        *,
+        meta: dict[str, Any],
+        capabilities: dict[str, Any],
+        log_level: str | None,
+        progress_token: str | int | None,
+    ) -> None:
+        self.id: Final = request.id
+        self.method: Final = request.method
+        self.params: Final = request.params
+        self.meta: Final = meta
+        self.capabilities: Final = capabilities
+        self.log_level: Final = log_level
+        self.progress_token: Final = progress_token
 
 
 class Continuation(msgspec.Struct, frozen=True):

@@ -46,6 +46,7 @@ class SealedCarrier:
     def __init__(self, keys: KeyHolder, limits: FlowLimits, telemetry: Telemetry) -> None:
         self._keys = keys
         self._limits = limits
+        self._flow_max_ms = int(limits.flow_max_seconds * 1000)
         self._telemetry = telemetry
 
     def begin(self, forwarded_id: str = "", binding: bytes = b"") -> Journal:
@@ -59,7 +60,7 @@ class SealedCarrier:
         random_bytes = partial(keys.call_ids.entropy, forwarded_id, binding) if forwarded_id else keys.random_bytes
         return Journal.begin(
             now_ms=int(keys.clock() * 1000),
-            flow_max_ms=int(self._limits.flow_max_seconds * 1000),
+            flow_max_ms=self._flow_max_ms,
             random_bytes=random_bytes,
         )
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.runtime.jitter import varied
 from gateway.upstreams.breaker import Breaker
@@ -49,7 +51,7 @@ CONNECTIONS_TO_LISTEN: Final = 3
 PROBE_SECONDS: Final = 5.0
 """How long an upstream may take to answer a probe of its breaker."""
 
-_PROBER: Final = replace(GATEWAY, may_lack_token=True)
+_PROBER: Final = msgspec.structs.replace(GATEWAY, may_lack_token=True)
 
 FIRST_RETRY_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 60.0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
+
+import msgspec
 
 from gateway.protocol.caller import Exchange
 from gateway.sealing.principal import Principal
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamCaller:
+class UpstreamCaller(msgspec.Struct, frozen=True):
     """For whom a request to an upstream is made. Its text contains no token and no header.
 
     Attributes:
@@ -23,10 +23,14 @@ class UpstreamCaller:
 
     principal: Principal | None = None
     exchange: Exchange | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
-    token: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    capabilities: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    token: str | None = None
     may_lack_token: bool = False
+
+    def __repr__(self) -> str:
+        """Return a text without the token and the headers, which are the caller's."""
+        return f"UpstreamCaller({self.principal!r})"
 
 
 NOBODY = UpstreamCaller()

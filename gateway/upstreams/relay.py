@@ -13,7 +13,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -437,7 +436,7 @@ class _RelayRun:
 
     def _caller(self) -> UpstreamCaller:
         caller = caller_of(self._requester, self._relay.definition)
-        return caller if self._slot.token is None else replace(caller, token=self._slot.token)
+        return caller if self._slot.token is None else msgspec.structs.replace(caller, token=self._slot.token)
 
     def _notice(self, leg: RelayLeg, method: str, told: Mapping[str, Any]) -> None:
         """Pass on what the upstream reports while it works."""

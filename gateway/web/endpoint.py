@@ -7,9 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Hashable, Iterator
-from typing import Final, TypeAlias
-
-import msgspec
+from typing import Final, TypeAlias, final
 
 from gateway.admission.bodies import HeldBody
 from gateway.admission.caller_limits import CallerLimits
@@ -67,18 +65,23 @@ _STATE_MARK: Final = b'"requestState"'
 """A body with this text seems to continue a call. This decides only which requests are admitted first."""
 
 
-class Arrival(msgspec.Struct):
+@final
+class Arrival:
     """A request whose headers are complete. If it has no place because there are too many requests, `refused` says why.
 
     `last_values` are by lower-case name. The headers name the method, which is compared with the body later.
     `forwarded_id` is the id that a trusted proxy gave it, or "".
     """
 
-    last_values: dict[bytes, bytes]
-    method: bytes
-    visit: InFlightVisit | None
-    refused: Reason
-    forwarded_id: str = ""
+    forwarded_id = ""
+
+    def __init__(
+        self, last_values: dict[bytes, bytes], method: bytes, visit: InFlightVisit | None, refused: Reason
+    ) -> None:
+        self.last_values = last_values
+        self.method = method
+        self.visit = visit
+        self.refused = refused
 
     def step_aside(self) -> None:
         """Take no place for now."""
@@ -153,7 +156,7 @@ class McpEndpoint:
                     refused = self._admission.refusal
             else:
                 refused = ShuttingDown
-        arrival = scope[ARRIVAL] = Arrival(last_values, method, visit, refused=refused)
+        arrival = scope[ARRIVAL] = Arrival(last_values, method, visit, refused)
         return arrival
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,7 +165,7 @@ class McpEndpoint:
         if arrival is None:
             arrival = self.arrived(scope)
         if arrival.refused and arrival.method:
-            await self._turn_away(scope, send)
+            await self._turn_away(scope, send, arrival)
             return
         if self._patience is None or self._patience.loop.is_closed():  # the first request on this event loop
             self._patience = Patience()
@@ -170,18 +173,17 @@ class McpEndpoint:
         exchange = Exchange(receive, send, self._headers, self._patience, scope.pop(SHORTCUT, None))
         visit = arrival.visit
         if visit is None:
-            await self._exchange(scope, exchange)
+            await self._exchange(scope, exchange, arrival)
             return
         visit.begin()
         try:
-            await self._exchange(scope, exchange)
+            await self._exchange(scope, exchange, arrival)
         finally:
             visit.leave()
 
-    async def _turn_away(self, scope: Scope, send: Send) -> None:
+    async def _turn_away(self, scope: Scope, send: Send, arrival: Arrival) -> None:
         """Refuse a request because of load, without decoding anything."""
         self._telemetry.request_refused(RefusalReason.OVERLOADED)
-        arrival = _arrival_of(scope)
         status, prepared, body = self._turned_away[arrival.refused]
         readable = self._origins.readable(scope["headers"], arrival.last_values)
         headers = [*prepared, *self._headers, *readable]
@@ -190,10 +192,10 @@ class McpEndpoint:
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 
-    async def _exchange(self, scope: Scope, exchange: Exchange) -> None:
+    async def _exchange(self, scope: Scope, exchange: Exchange, arrival: Arrival) -> None:
         refusal: GatewayError | None = None
         try:
-            await self._serve(scope, exchange)
+            await self._serve(scope, exchange, arrival)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -215,8 +217,7 @@ class McpEndpoint:
         finally:
             exchange.close()
 
-    async def _serve(self, scope: Scope, exchange: Exchange) -> None:
-        arrival = _arrival_of(scope)
+    async def _serve(self, scope: Scope, exchange: Exchange, arrival: Arrival) -> None:
         headers = Headers(scope["headers"], arrival.last_values)
         cors = self._origins.check(headers)
         if cors:
@@ -239,13 +240,13 @@ class McpEndpoint:
         check_content(headers)
         body = exchange.whole_body()
         if body is None or len(body) > self._bodies.large_from:
-            serving = self._serve_large(scope, exchange, headers, body, caller, refusal=refusal)
+            serving = self._serve_large(scope, exchange, headers, body, caller, arrival=arrival, refusal=refusal)
             body = None  # nothing keeps it in memory once it is decoded
             await serving
         elif refusal is not None:
             await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
         else:
-            await self._work(scope, exchange, headers, body, caller)
+            await self._work(scope, exchange, headers, body, caller, arrival=arrival)
 
     async def _serve_other(self, method: str, exchange: Exchange, headers: Headers, *, is_foreign_page: bool) -> None:
         """Answer a request that is not a POST: browsers ask first, and clients try to open streams or end sessions."""
@@ -265,10 +266,10 @@ class McpEndpoint:
         whole: bytes | None,
         caller: Caller,
         *,
+        arrival: Arrival,
         refusal: TryAgain | None,
     ) -> None:
         """Serve a request whose body is large or still arriving. Its bytes are the caller's until it is answered."""
-        arrival = _arrival_of(scope)
         if whole is None:
             arrival.step_aside()  # only our own server reports that a body is still arriving
         over: TryAgain | None = None
@@ -287,7 +288,7 @@ class McpEndpoint:
             else:
                 if must_be_refused:
                     arrival.refused = arrival.refused or TooManyBodyBytes
-                working = self._work(scope, exchange, headers, body, caller)
+                working = self._work(scope, exchange, headers, body, caller, arrival=arrival)
                 whole, body = None, b""
                 await working
 
@@ -296,10 +297,11 @@ class McpEndpoint:
         arrival.step_aside()
         return await self._authenticator.authenticate(authorization)
 
-    async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
+    async def _work(
+        self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller, *, arrival: Arrival
+    ) -> None:
         """Answer a request that has been admitted."""
         exchange.was_read = True
-        arrival = _arrival_of(scope)
         method = arrival.method
         may_stream = _takes_streams(headers.get_bytes(b"accept"))
         # Without `Mcp-Method`, the client uses a handshake wire, whose calls continue when it disconnects.
@@ -307,14 +309,12 @@ class McpEndpoint:
         visit = arrival.visit
         client = _ConnectedClient(
             exchange,
-            visit,
+            arrival,
             self._callers,
             scope,
             caller.principal,
             post=exchange.post if may_stream else None,
             goes_on=body.find(_STATE_MARK) >= 0,
-            refused=arrival.refused,
-            forwarded_id=arrival.forwarded_id,
         )
         if method:
             await client.enter()
@@ -323,7 +323,9 @@ class McpEndpoint:
         handling = self._dispatcher.handle(headers, body, caller, client)
         body = b""  # it may be large, and the call may take long
         reply = await handling
-        if isinstance(reply, Listening):
+        if isinstance(reply, Answered):  # the first test, as most are
+            await exchange.answer(200, [JSON, *reply.headers], reply.body)
+        elif isinstance(reply, Listening):
             exchange.identify(reply.request_id, reply.wire)
             if not may_stream:
                 raise HttpRefusal(406, "The answer to this request is a stream; send Accept: text/event-stream")
@@ -347,10 +349,8 @@ class McpEndpoint:
         self._audit.refused(error, caller.principal)
         await self._refuse(exchange, error)
 
-    async def _reply(self, exchange: Exchange, reply: Answered | Accepted | RefusedRequest) -> None:
-        if isinstance(reply, Answered):
-            await exchange.answer(200, [JSON, *reply.headers], reply.body)
-        elif isinstance(reply, Accepted):
+    async def _reply(self, exchange: Exchange, reply: Accepted | RefusedRequest) -> None:
+        if isinstance(reply, Accepted):
             await exchange.answer(202, [], b"")
         else:
             exchange.identify(reply.request_id, reply.wire)
@@ -363,7 +363,8 @@ class McpEndpoint:
         await exchange.answer(*told)
 
 
-class _ConnectedClient(msgspec.Struct):
+@final
+class _ConnectedClient:
     """The other end of a request's connection; implements `gateway.wires.ports.Client`.
 
     The visit is None if the request needs no place. `goes_on` tells whether the request seems to continue a call,
@@ -374,17 +375,29 @@ class _ConnectedClient(msgspec.Struct):
         post: sends a message before the answer; None if the client does not accept a stream.
     """
 
-    exchange: Exchange
-    visit: InFlightVisit | None
-    callers: CallerLimits
-    scope: Scope
-    principal: Hashable | None
-    post: Callable[[bytes], None] | None
-    goes_on: bool
-    refused: Reason
-    forwarded_id: str
-    streams: bool = False
-    entered: bool = False
+    streams = False
+    entered = False
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        arrival: Arrival,
+        callers: CallerLimits,
+        scope: Scope,
+        principal: Hashable | None,
+        *,
+        post: Callable[[bytes], None] | None,
+        goes_on: bool,
+    ) -> None:
+        self.exchange = exchange
+        self.visit = arrival.visit
+        self.callers = callers
+        self.scope = scope
+        self.principal = principal
+        self.post = post
+        self.goes_on = goes_on
+        self.refused = arrival.refused
+        self.forwarded_id = arrival.forwarded_id
 
     def identify(self, request_id: RequestId | None, wire: Wire | None) -> None:
         self.exchange.identify(request_id, wire)
@@ -445,12 +458,6 @@ def _asking(authenticator: Verifier) -> Callable[[bytes], bool]:
 def _complete(status: int, headers: RawHeaders, body: bytes) -> tuple[int, RawHeaders, bytes]:
     """Return a response that nothing else completes."""
     return status, [*headers, (b"content-length", b"%d" % len(body))], body
-
-
-def _arrival_of(scope: Scope) -> Arrival:
-    """Return the `Arrival` of a request."""
-    arrival: Arrival = scope[ARRIVAL]
-    return arrival
 
 
 def _client_of(scope: Scope) -> str:

@@ -107,7 +107,8 @@ class HandshakeWire:
         if session is None:
             return await self.versions[DRAFT].answer(Incoming(request, headers, caller, client))
         name = request_digest(session, message.id)
-        incoming = Incoming(request, headers, caller, client, session=nonce, cancel_name=name)
+        incoming = Incoming(request, headers, caller, client)
+        incoming.session, incoming.cancel_name = nonce, name
         return await self._run(session, incoming, name)
 
     async def _run(self, session: Session, incoming: Incoming, name: str) -> Reply:

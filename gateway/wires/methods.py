@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Literal, TypeAlias
-
-import msgspec
+from typing import Any, Final, Literal, TypeAlias, final
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
@@ -49,28 +47,37 @@ from gateway.wires.replies import Answered, Reply
 log = logging.getLogger(__name__)
 
 
-class Incoming(msgspec.Struct, frozen=True):
+@final
+class Incoming:
     """A request together with its headers, caller, connection and session.
 
     The conversation is what the call has learned, if that is kept in this process. The session is its nonce. By
     `cancel_name`, the client can cancel the request; both are empty if there is none.
     """
 
-    request: McpRequest
-    headers: Headers
-    caller: Caller
-    client: Client
     conversation: Conversation | None = None
-    session: bytes = b""
-    cancel_name: str = ""
+    session = b""
+    cancel_name = ""
+
+    def __init__(self, request: McpRequest, headers: Headers, caller: Caller, client: Client) -> None:
+        self.request: Final = request
+        self.headers: Final = headers
+        self.caller: Final = caller
+        self.client: Final = client
 
     def within(self, conversation: Conversation) -> Incoming:
         """Return the same request as part of a conversation."""
-        return msgspec.structs.replace(self, conversation=conversation)
+        return self._with(self.caller, conversation)
 
     def by(self, caller: Caller) -> Incoming:
         """Return the same request with the authority of another caller."""
-        return msgspec.structs.replace(self, caller=caller)
+        return self._with(caller, self.conversation)
+
+    def _with(self, caller: Caller, conversation: Conversation | None) -> Incoming:
+        changed = Incoming(self.request, self.headers, caller, self.client)
+        changed.session, changed.cancel_name = self.session, self.cancel_name
+        changed.conversation = conversation
+        return changed
 
     def requester(self) -> Requester:
         """Return the part of the request that a relay may use."""

@@ -31,6 +31,15 @@ RESERVED_BY_C: Final = frozenset(
 LOOKS_AT_FRAMES: Final = frozenset(
     {"_current_frames", "_getframe", "currentframe", "getouterframes", "__code__", "f_locals", "locals", "eval", "exec"}
 )
+STRUCTS: Final = {
+    "Journal": "its stored form is made of all its fields at once",
+    **dict.fromkeys(("Request", "Notification", "Response", "Continuation", "ToolCall"), "read once or twice"),
+    **dict.fromkeys(
+        ("ListenFilter", "PromptGet", "ResourceRead", "CompletionRequest"), "not made for a call of a tool"
+    ),
+}
+"""The `msgspec.Struct` classes of compiled modules, each with the reason why it need not be a plain class."""
+
 MADE_AT_RUN_TIME: Final = frozenset({"BaseModel", "BaseSettings", "RootModel"})
 
 
@@ -120,6 +129,12 @@ def dropped_keywords(module: ast.Module) -> Iterator[ast.AST]:
             yield from (keyword for keyword in node.keywords if keyword.arg != "frozen")
 
 
+def structs(module: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef) and node.name not in STRUCTS:
+            yield from (base for base in node.bases if ast.unparse(base) in {"Struct", "msgspec.Struct"})
+
+
 def pydantic_models(module: ast.Module) -> Iterator[ast.AST]:
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef):
@@ -203,6 +218,12 @@ RULES: Final = [
         "keywords of a class are dropped; only mypy, not the class, then holds a `Struct` frozen",
         "class Tagged(Struct, frozen=True, tag=True):\n    name: str\n",
         "class Plain(Struct, frozen=True):\n    name: str\n",
+    ),
+    Rule(
+        structs,
+        "attributes of a `Struct` are looked up by name, which takes many times as long as in a class without bases",
+        "class Visit(msgspec.Struct):\n    since: float\n",
+        "class Visit:\n    def __init__(self, since: float) -> None:\n        self.since = since\n",
     ),
     Rule(
         pydantic_models,

@@ -186,8 +186,10 @@ def test_nothing_but_an_allowed_host_passes(host: str) -> None:
 
 
 @given(st.sampled_from(["localhost", "127.0.0.1", "[::1]"]), st.text(st.characters(codec="latin-1"), min_size=1))
+@example("localhost", ".")
 def test_nothing_but_a_port_may_follow_a_loopback_name(name: str, rest: str) -> None:
-    if rest.strip(" \t") and not (rest.strip(" \t")[1:].isdecimal() or rest.isdecimal()):
+    port = rest.strip(" \t").removeprefix(".")  # a final dot does not count
+    if port and not (port[1:].isdecimal() or rest.isdecimal()):
         assert is_refused(LOCAL, name + rest)
         assert is_refused(LOCAL, "localhost", f"http://{name}{rest}")
 

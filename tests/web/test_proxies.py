@@ -24,7 +24,7 @@ async def seen(address: str, *headers: tuple[bytes, bytes], trusted: str = "192.
     async def app(scope: dict[str, Any], *_: object) -> None:
         scopes.append(scope)
 
-    arrival = Arrival({}, b"", None, refused=None)
+    arrival = Arrival({}, b"", None, None)
     scope = {"type": "http", "client": (address, 1), "headers": headers, ARRIVAL: arrival}
     await TrustedProxies(app, [trusted])(scope, None, None)
     return scopes[0]["client"][0], scopes[0][ARRIVAL].forwarded_id

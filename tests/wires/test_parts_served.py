@@ -16,6 +16,7 @@ from gateway.errors import CannotContinue, GatewayError, RpcError
 from gateway.process.app import GatewayApp
 from gateway.protocol.caller import Requester
 from gateway.protocol.headers import Headers
+from gateway.protocol.jsonrpc import Request
 from gateway.protocol.released.requests import MAX_LISTEN_URIS
 from gateway.protocol.requests import McpRequest
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
@@ -288,7 +289,13 @@ class Stream:
 async def listening(app: GatewayApp, *scopes: str, **wanted: Any) -> AsyncIterator[Stream]:
     """Listen; when the context is entered, the acknowledgement is read and the stream runs."""
     listen = app._services.wires.dispatcher._released._handlers["subscriptions/listen"]
-    received = McpRequest("sub", "subscriptions/listen", {"notifications": wanted}, {}, {}, None, None)
+    received = McpRequest(
+        Request("sub", "subscriptions/listen", {"notifications": wanted}),
+        meta={},
+        capabilities={},
+        log_level=None,
+        progress_token=None,
+    )
     reply = await listen(Incoming(received, Headers(()), caller("ada", *scopes), NO_CLIENT))
     assert isinstance(reply, Listening)
     messages: Any = reply.messages
@@ -364,7 +371,13 @@ async def test_a_resource_that_announces_nothing_or_needs_other_scopes_is_not_fo
     secret = relayed_resource("one", "one+docs://secret", announces_changes=True, scopes=["secret"])
     app = app_with(Part("one", "one", resources={silent.uri: silent, secret.uri: secret}, watcher=watched))
     wanted = {"resourceSubscriptions": [silent.uri, secret.uri]}
-    received = McpRequest("sub", "subscriptions/listen", {"notifications": wanted}, {}, {}, None, None)
+    received = McpRequest(
+        Request("sub", "subscriptions/listen", {"notifications": wanted}),
+        meta={},
+        capabilities={},
+        log_level=None,
+        progress_token=None,
+    )
     listen = app._services.wires.dispatcher._released._handlers["subscriptions/listen"]
     reply = await listen(Incoming(received, Headers(()), caller("ada"), NO_CLIENT))
     assert isinstance(reply, Listening)
@@ -406,7 +419,13 @@ async def test_other_work_gets_its_turn_while_streams_look_their_resources_up() 
     finder = Unlisted("one", announces_changes=True)
     app = app_with(part("one", finder=finder))
     wanted = {"resourceSubscriptions": [f"one+docs://{number}" for number in range(MAX_LISTEN_URIS)]}
-    received = McpRequest("sub", "subscriptions/listen", {"notifications": wanted}, {}, {}, None, None)
+    received = McpRequest(
+        Request("sub", "subscriptions/listen", {"notifications": wanted}),
+        meta={},
+        capabilities={},
+        log_level=None,
+        progress_token=None,
+    )
     listen = app._services.wires.dispatcher._released._handlers["subscriptions/listen"]
     callers = [caller(name) for name in ("ada", "bob", "eve")]
     opening = [asyncio.ensure_future(listen(Incoming(received, Headers(()), each, NO_CLIENT))) for each in callers]

@@ -46,6 +46,7 @@ _BELOW: Final = frozenset(
 OBJECTS: Final = frozenset({"model-fields", "dataclass-args", "typed-dict", "arguments", "arguments-v3", "named-tuple"})
 """The types of core schemas of objects with fields."""
 
+_PLAIN: Final = frozenset({"str", "int", "float", "bool"})
 _CONTAINERS: Final = (dict, list)
 _SIZED: Final = (dict, list, tuple, set, frozenset)
 _EITHER: Final = frozenset({"tagged-union", "json-or-python"})
@@ -77,6 +78,7 @@ class ReadingLimit:
     Attributes:
         dearest: the microseconds for the dearest part of any argument.
         texts: the names of the arguments in which texts are read as JSON.
+        are_plain: whether each argument is a text, a number or a bool, which no code of the author reads.
     """
 
     def __init__(self, schema: Mapping[str, Any], names: Mapping[str, str]) -> None:
@@ -91,6 +93,7 @@ class ReadingLimit:
         }
         self._dear = {name: cost for name, cost in costs.items() if cost.most > _CHEAP}
         self.dearest = max((cost.most for cost in self._dear.values()), default=1.0)
+        self.are_plain = all(_is_plain(each["schema"]) for each in fields.values())
 
     def exceeded(self, arguments: Mapping[str, Any]) -> tuple[str, int] | None:
         """Return the name of an argument that has too many parts, and how many of the dearest would fit, or None.
@@ -234,6 +237,12 @@ def _of_function(function: Any, cost: float) -> float:
 def reads_json_texts(schema: Mapping[str, Any]) -> bool:
     """Return whether a core schema reads a text as JSON anywhere."""
     return any(any(_found(each, "json")) for each in (schema, *schema.get("definitions", ())))
+
+
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    while schema["type"] in {"default", "nullable"} and "default_factory" not in schema:
+        schema = schema["schema"]
+    return schema["type"] in _PLAIN
 
 
 def _found(schema: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:

@@ -30,9 +30,7 @@ def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpReques
     """Return a request together with the capabilities of its session, or raise `InvalidParams`."""
     meta = read_object(request.params, "_meta")
     return McpRequest(
-        id=request.id,
-        method=request.method,
-        params=request.params,
+        request,
         meta=meta,
         capabilities=dict(capabilities),
         log_level=LOG_LEVEL,
@@ -42,15 +40,7 @@ def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpReques
 
 def read_opening(request: Request) -> McpRequest:
     """Return an `initialize` request. The client's capabilities are not known yet, and its `_meta` is ignored."""
-    return McpRequest(
-        id=request.id,
-        method=request.method,
-        params=request.params,
-        meta={},
-        capabilities={},
-        log_level=None,
-        progress_token=None,
-    )
+    return McpRequest(request, meta={}, capabilities={}, log_level=None, progress_token=None)
 
 
 def read_cancelled(params: Mapping[str, Any]) -> RequestId | None:

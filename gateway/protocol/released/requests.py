@@ -95,13 +95,11 @@ def read_request(request: Request, headers: Headers) -> McpRequest:
     capabilities = check_capabilities(meta[META_CLIENT_CAPABILITIES], f'{_META}["{META_CLIENT_CAPABILITIES}"]')
     _check_client_info(meta)
     return McpRequest(
-        request.id,
-        request.method,
-        params,
-        meta,
-        capabilities,
-        _read_log_level(meta),
-        read_progress_token(meta),
+        request,
+        meta=meta,
+        capabilities=capabilities,
+        log_level=_read_log_level(meta),
+        progress_token=read_progress_token(meta),
     )
 
 

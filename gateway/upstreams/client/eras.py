@@ -126,15 +126,17 @@ class EraClient:
         Raises:
             UpstreamFailure: also if a stateless upstream has become another one between two legs of a call.
         """
-        ends_at = self._clock() + options["seconds"]
-        probe = _Probe(options["requester"], ends_at, options["max_bytes"])
-        if method == DISCOVER:
-            return await self._learn(probe, self._discovered)
-        era = await self._era_for(method, params, probe)
-        if era != "stateless" and not _CONTINUES.isdisjoint(params):
-            # It would begin the call again, with all its effects.
-            raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it is stateless no more")
-        options["seconds"] = ends_at - self._clock()
+        era = self._chosen_for(method, params) or self._era
+        if method == DISCOVER or era != "stateless":  # else, nothing needs to be learnt
+            ends_at = self._clock() + options["seconds"]
+            probe = _Probe(options["requester"], ends_at, options["max_bytes"])
+            if method == DISCOVER:
+                return await self._learn(probe, self._discovered)
+            era = await self._era_for(method, params, probe)
+            if era != "stateless" and not _CONTINUES.isdisjoint(params):
+                # It would begin the call again, with all its effects.
+                raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it is stateless no more")
+            options["seconds"] = ends_at - self._clock()
         try:
             return await self._clients[era].request(method, params, **options)
         except UpstreamError as error:
@@ -145,10 +147,10 @@ class EraClient:
 
     async def _era_for(self, method: str, params: Mapping[str, Any], probe: _Probe) -> KnownEra:
         """Return the era of a request. If that must be learnt first and cannot be, the request has not been sent."""
-        chosen = self._eras.of(params["name"] if method == "tools/call" else "")
-        era = chosen if chosen in _CHOSEN else self._era
+        chosen = self._chosen_for(method, params)
+        era = chosen or self._era
         try:
-            if chosen not in _CHOSEN and not self._is_known():
+            if chosen is None and not self._is_known():
                 await self._learn(probe, self._discovered_once)
                 era = self._era
             elif era == "sessionless" and not self._dialect.version and self._clock() >= self._asks_again_at:
@@ -167,6 +169,11 @@ class EraClient:
         if era is None or (era == "sessionless" and not self._dialect.version):
             raise self._gives_session()
         return era
+
+    def _chosen_for(self, method: str, params: Mapping[str, Any]) -> KnownEra | None:
+        """Return the era that the operator chose for a request, or None."""
+        chosen = self._eras.of(params["name"] if method == "tools/call" else "")
+        return chosen if chosen in _CHOSEN else None
 
     def _is_known(self) -> bool:
         """Return whether the era of tools without an option is known, and need not be asked for again."""

@@ -318,9 +318,12 @@ class StatelessClient:
             response = await self._open(job, stack)
             if job.hearing.on_headers is not None:
                 job.hearing.on_headers(response.headers)
-            answer = await self._readings.read(
-                self._upstream, job.caller.principal, lambda count: self._read(response, job, count)
-            )
+            if response.has_arrived:  # what is in the buffer of a connection is little
+                answer = await self._read(response, job, _uncounted)
+            else:
+                answer = await self._readings.read(
+                    self._upstream, job.caller.principal, lambda count: self._read(response, job, count)
+                )
             return self._result_of(answer, job)
 
     async def _open(self, job: HttpJob, stack: contextlib.AsyncExitStack) -> HttpResponse:

@@ -9,7 +9,7 @@ from gateway.errors import InvalidRequest, MethodNotFound, MissingCapability
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS
 from gateway.protocol.headers import Headers
-from gateway.protocol.jsonrpc import Message, Notification, Response
+from gateway.protocol.jsonrpc import Message, Request, Response
 from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.released.requests import read_request
 from gateway.protocol.requests import McpRequest, check_routing, read_tool_call
@@ -45,9 +45,9 @@ class ReleasedWire:
 
     async def answer(self, message: Message, headers: Headers, caller: Caller, client: Client) -> Reply:
         """Answer one message. Without the required scopes, raise `InsufficientScope`; other refusals are `RpcError`."""
-        if isinstance(message, Response):
-            raise InvalidRequest("This protocol version does not accept responses; send answers in inputResponses")
-        if isinstance(message, Notification):
+        if not isinstance(message, Request):  # the first test, as most are
+            if isinstance(message, Response):
+                raise InvalidRequest("This protocol version does not accept responses; send answers in inputResponses")
             check_routing(message, headers)
             return Accepted()
         request = read_request(message, headers)

@@ -241,3 +241,30 @@ def test_a_null_that_is_required_is_named_beside_large_arguments() -> None:
 
     with pytest.raises(InvalidArguments, match=r"^other: Input should be a valid integer"):
         Arguments(function).read({"given": [1] * MANY, "other": None})
+
+
+BOUNDED = Annotated[str, Field(max_length=3, pattern="^a")]
+
+
+@pytest.mark.parametrize("annotation", [str, int, float, bool, str | None, int | None, BOUNDED], ids=str)
+def test_texts_numbers_and_bools_are_plain(annotation: Any) -> None:
+    assert arguments(annotation).are_plain
+
+
+NOT_PLAIN = {
+    "a list": list[int],
+    "a dict": dict[str, int],
+    "anything": Any,
+    "a model": Cat,
+    "an enum": Colour,
+    "a text that is read as JSON": Json[int],
+    "a text with a validator": Annotated[str, AfterValidator(str.strip)],
+    "a number or null with a validator": Annotated[int | None, BeforeValidator(lambda given: given)],
+    "a default that is made": Annotated[str, Field(default_factory=str)],
+    "a choice": int | str,
+}
+
+
+@pytest.mark.parametrize("name", NOT_PLAIN)
+def test_what_takes_long_to_read_or_runs_code_of_the_author_is_not_plain(name: str) -> None:
+    assert not arguments(NOT_PLAIN[name]).are_plain

@@ -14,6 +14,7 @@ import pytest
 from gateway.calls.task_access import TaskAccess
 from gateway.errors import MissingCapability, TaskStoreDown
 from gateway.protocol.headers import Headers
+from gateway.protocol.jsonrpc import Request
 from gateway.protocol.requests import McpRequest
 from gateway.runtime.turns import Turns
 from gateway.tasks.model import TaskView
@@ -62,7 +63,9 @@ async def listening(
     """Listen on the next replica; the acknowledgement comes first on the stream."""
     dispatcher = world.next_app()._services.wires.dispatcher
     params = {"notifications": {"taskIds": list(task_ids), **more}}
-    request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None)
+    request = McpRequest(
+        Request("sub", "subscriptions/listen", params), meta={}, capabilities=can, log_level=None, progress_token=None
+    )
     listen = dispatcher._released._handlers[request.method]
     reply = await listen(Incoming(request, Headers(()), caller(sub), NO_CLIENT))
     assert isinstance(reply, Listening)

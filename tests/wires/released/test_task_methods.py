@@ -19,6 +19,7 @@ from gateway.calls.task_follower import TaskFollower
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.observability.audit import AuditLog
 from gateway.protocol.headers import Headers
+from gateway.protocol.jsonrpc import Request
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Purpose, associated_data
@@ -251,7 +252,13 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     methods = world.next_app()._services.wires.dispatcher._released.methods
     follower: TaskFollower = object()  # type: ignore[assignment]  # these methods do not wait
     answer = ReleasedTasks(methods, access, ResultWriter({}), follower).handlers[method]
-    request = McpRequest(1, method, {"taskId": task_id, "inputResponses": {}}, {}, TASKS, None, None)
+    request = McpRequest(
+        Request(1, method, {"taskId": task_id, "inputResponses": {}}),
+        meta={},
+        capabilities=TASKS,
+        log_level=None,
+        progress_token=None,
+    )
 
     def by(authority: Authority) -> Incoming:
         return Incoming(request, Headers(()), authority, NO_CLIENT)
