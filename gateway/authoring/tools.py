@@ -14,6 +14,7 @@ from gateway.authoring.outputs import output_of
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served, TaskStart, TaskSupport
 from gateway.authoring.types.codecs import return_annotation
 from gateway.errors import AuthoringError
+from gateway.json_schema.portable import portable
 from gateway.json_schema.validation import SchemaValidator
 from gateway.protocol.param_headers import InvalidParamHeader, compile_param_headers
 
@@ -74,7 +75,7 @@ class Tool(Served[P, R_co]):
         _refuse_no_schema("output_schema", output_schema, f"annotate the result of {self} with it instead")
         self._output_validator = None if output_schema is None else SchemaValidator(output_schema)
         self._output = None if output_schema is not None else output_of(return_annotation(function), str(self))
-        self.output_schema = output_schema if self._output is None else self._output.schema
+        self.output_schema = self._portable(output_schema if self._output is None else self._output.schema)
         try:
             self.param_headers = compile_param_headers(self.input_schema)
         except InvalidParamHeader as error:
@@ -85,6 +86,13 @@ class Tool(Served[P, R_co]):
             return super()._read_signature(function)
         _refuse_no_schema("input_schema", self._given_schema, f"annotate the parameters of {self} instead")
         return SchemaArguments(function, self._given_schema)
+
+    def _portable(self, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return an output schema as clients get it. Some lose all tools over one that they cannot read."""
+        try:
+            return None if schema is None else portable(schema)
+        except AuthoringError as error:
+            raise AuthoringError(f"the output schema of {self} is not for all clients: {error}") from None
 
     @property
     def needs_store(self) -> bool:

@@ -305,13 +305,13 @@ def _pattern_units(pattern: Any) -> float:
     """
     if not isinstance(pattern, str):
         return 0
-    states, endless = _states(pattern)
-    if states <= _FEW_STATES or (pattern.startswith("^") and "|" not in pattern and not endless):
+    count, endless = states(pattern)
+    if count <= _FEW_STATES or (pattern.startswith("^") and "|" not in pattern and not endless):
         return _UNITS_OF_BYTE
-    return _UNITS_OF_STATE_AND_BYTE * states
+    return _UNITS_OF_STATE_AND_BYTE * count
 
 
-def _states(pattern: str) -> tuple[int, bool]:
+def states(pattern: str) -> tuple[int, bool]:
     """Return the length of a pattern with its counts expanded, and whether it has unbounded repetition."""
     sizes: list[list[int]] = [[]]
     endless = nested = False

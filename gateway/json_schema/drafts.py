@@ -7,36 +7,22 @@ translated; `why_invalid` finds what has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from typing import Any, Final
 
 import jsonschema_rs
 
 from gateway.errors import AuthoringError
+from gateway.json_schema.portable import LISTS, OF_SCHEMAS, SCHEMAS
 from gateway.json_schema.references import References
 
-_OF_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_SCHEMAS: Final = frozenset(
-    {
-        *("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"),
-        *("unevaluatedItems", "unevaluatedProperties"),
-    }
-)
-_INNER: Final = _LISTS | _SCHEMAS
+_SCHEMAS: Final = SCHEMAS | {"additionalItems"}
+_INNER: Final = LISTS | _SCHEMAS
 _MAY_BE_NULL: Final = frozenset({"default", "const", "example"})
 _LIMITS: Final = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
-MAX_PATTERNS: Final = 100
-MAX_PATTERN_CHARACTERS: Final = 256
-MAX_CHARACTERS_OF_PATTERNS: Final = 8192
-"""How many patterns of a schema are checked, and how long each and all of them may be."""
-
-_DEAR: Final = re.compile(r"\\[pP]\{[^}]*\}|\\[pP].|\\k<[^>]*>|\\.|\{[0-9]+(?:,[0-9]*)?\}|[^\x00-\x7f]", re.DOTALL)
-_FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]+[:)]")
-"""Such as `(?i)`. JavaScript has none of them, and a set that ignores case takes long to compile."""
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _IGNORING_SIBLINGS: Final = re.compile(r"draft-0[3-7]/")
 """Dialects in which a schema with `$ref` is nothing but that reference."""
+_UNREAD: Final = re.compile(r"draft-0[34]/")
 _BESIDE_REFERENCES: Final = frozenset(
     {"$ref", "$schema", "$id", "id", "$defs", "definitions", "title", "description", "default", "examples"}
 )
@@ -46,14 +32,14 @@ _NEWEST: Final = ("https://json-schema.org/draft/2020-12/schema", "https://json-
 def as_2020_12(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema as 2020-12 writes it, the same one if it is written so.
 
-    `$schema` is removed from one that changes or that names no known draft. One without an exact translation stays as
-    it is.
+    `$schema` is removed from one that changes or that names no draft that clients know. One without an exact
+    translation stays as it is.
     """
     dialect = schema.get("$schema")
     is_known = dialect is None or _is_known(dialect)
     ignores_siblings = is_known and _IGNORING_SIBLINGS.search(str(dialect)) is not None
     translated: dict[str, Any] = _translated(schema, ignores_siblings=ignores_siblings)
-    if is_known and translated == schema:
+    if is_known and translated == schema and not _UNREAD.search(str(dialect)):
         return schema
     if translated.get("$schema") not in _NEWEST:
         translated.pop("$schema", None)
@@ -95,12 +81,12 @@ def _translated(schema: Any, *, ignores_siblings: bool) -> Any:
 
 
 def _part(name: str, value: Any, *, ignores_siblings: bool) -> Any:
-    if name in _OF_SCHEMAS and type(value) is dict:
+    if name in OF_SCHEMAS and type(value) is dict:
         parts = {key: _translated(each, ignores_siblings=ignores_siblings) for key, each in value.items()}
         return {key: _as_object(each) for key, each in parts.items()} if name == "properties" else parts
-    if name in _OF_SCHEMAS and value == []:
+    if name in OF_SCHEMAS and value == []:
         return {}
-    if name in _LISTS and type(value) is list:
+    if name in LISTS and type(value) is list:
         return [_translated(each, ignores_siblings=ignores_siblings) for each in value]
     return _translated(value, ignores_siblings=ignores_siblings) if name in _SCHEMAS else value
 
@@ -130,17 +116,14 @@ def _require_properties(made: dict[str, Any]) -> None:
         made["required"] = [*required, *further]
 
 
-def why_invalid(schema: dict[str, Any], *, checks_patterns: bool = False) -> str | None:
+def why_invalid(schema: dict[str, Any]) -> str | None:
     """Return why a schema is not valid in its dialect, None if it is. Its references must lead into itself.
 
-    It is not compiled, which may take minutes for some patterns. With `checks_patterns`, their syntax is checked, and
-    many or long ones count as invalid. Its dialect must be one that `as_2020_12` returns.
+    It is not compiled, which may take minutes for some patterns. Its dialect must be one that `as_2020_12` returns.
     """
     try:
         jsonschema_rs.meta.validate(schema)
-        patterns = _follow(schema)
-        if checks_patterns:
-            _check_patterns(patterns)
+        _follow(schema)
     except jsonschema_rs.ValidationError as error:
         return str(error.message)
     except (AuthoringError, ValueError, jsonschema_rs.ReferencingError) as error:
@@ -148,33 +131,13 @@ def why_invalid(schema: dict[str, Any], *, checks_patterns: bool = False) -> str
     return None
 
 
-def _check_patterns(patterns: Collection[str]) -> None:
-    """Check the syntax of patterns, without what takes long: sets of characters with a name, large ones, and counts."""
-    lengths = [len(pattern) for pattern in patterns]
-    if max(lengths, default=0) > MAX_PATTERN_CHARACTERS or sum(lengths) > MAX_CHARACTERS_OF_PATTERNS:
-        raise ValueError("too long patterns")
-    if len(lengths) > MAX_PATTERNS:
-        raise ValueError("too many patterns")
-    for pattern in patterns:
-        cheap = _DEAR.sub(_cheap, pattern)
-        if _FLAGS.search(cheap):
-            raise ValueError("a pattern with flags, which JavaScript cannot read")
-        jsonschema_rs.validator_for({"pattern": cheap})
-
-
-def _cheap(found: re.Match[str]) -> str:
-    if found[0].startswith("{"):
-        return "+"
-    return "a" if found[0].startswith("\\") else "~"  # the last one of ASCII, so that ranges keep their order
-
-
-def _follow(schema: dict[str, Any]) -> dict[str, None]:
-    """Resolve all references of a schema, and return its patterns.
+def _follow(schema: dict[str, Any]) -> None:
+    """Resolve all references of a schema.
 
     Raises:
         AuthoringError: a reference leads nowhere, or outside.
     """
-    references, patterns = References(schema), dict[str, None]()
+    references = References(schema)
     waiting: list[Any] = [schema]
     while waiting:
         part = waiting.pop()
@@ -182,11 +145,8 @@ def _follow(schema: dict[str, Any]) -> dict[str, None]:
             continue
         for keyword in _REFERENCES & part.keys():
             references.targets(part, keyword)
-        patterns |= dict.fromkeys([part["pattern"]] if "pattern" in part else ())
-        patterns |= dict.fromkeys(part.get("patternProperties", ()))
         for name, value in part.items():
-            if name in _OF_SCHEMAS and type(value) is dict:
+            if name in OF_SCHEMAS and type(value) is dict:
                 waiting.extend(value.values())
             elif name in _INNER:
                 waiting.extend(value if type(value) is list else [value])
-    return patterns

@@ -37,6 +37,7 @@ HEALED: Final[Mapping[Deviation, str]] = {
     Deviation.MEMBER_TYPE: "an optional member of a wrong type is left out, and so is a time that clients refuse",
     Deviation.CURSOR: "a list whose cursor repeats, never ends or is not a text keeps what was read",
     Deviation.SCHEMA: "an older draft is translated to 2020-12, where that is exact; `true` and `[]` become objects",
+    Deviation.OUTPUT_SCHEMA: "an `outputSchema` that not all clients can read is left out, and the tool is served",
     Deviation.CAPABILITIES: "`[]` or true is the capability; a server that declares no list is asked for its tools",
 }
 """Why each of them is healed."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import mcp_types
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from gateway import Context, Elicit, Sample, prompt, tool
 from gateway.authoring.content import ToolResult, error
@@ -264,3 +264,18 @@ def test_emitted_blocks_come_before_the_returned_value() -> None:
     assert made.whole_result("two", "greet", journal)["content"] == [{"type": "text", "text": "two"}]
     journal.segments = [{"type": "text", "text": "one"}]
     assert made.whole_result("two", "greet", journal)["content"] == [*journal.segments, {"type": "text", "text": "two"}]
+
+
+@pytest.mark.parametrize("pattern", [r"^\d+\-\d+$", r"\p{L}+", "(?P<year>a)", r"\Aa"])
+def test_a_result_with_a_pattern_that_some_client_cannot_read_is_an_authors_error(pattern: str) -> None:
+    with pytest.raises(
+        AuthoringError, match=r"output schema of .* is not for all clients: .* pattern .* do not agree on"
+    ):
+        returning(dict[str, Annotated[str, Field(pattern=pattern)]])
+    with pytest.raises(AuthoringError, match="is not for all clients"):
+        returning(str, output_schema={"type": "object", "properties": {"x": {"pattern": pattern}}})
+
+
+def test_clients_cannot_take_the_result_of_one_tool_for_that_of_another() -> None:
+    schema = {"$id": "https://a.example/s", "type": "object"}
+    assert returning(dict, output_schema=schema).output_schema == {"type": "object"}

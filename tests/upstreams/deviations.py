@@ -129,12 +129,13 @@ OTHERS = object_of(
 )  # fmt: skip
 
 
-SCHEMA_VALUES = ANY | st.sampled_from(["string", "(", "#/$defs/a", "#", ["x"], True])
+SCHEMA_VALUES = ANY | st.sampled_from(["string", "(", "a++", "#/default", "#/$defs/a", "#", ["x"], True])
 SCHEMAS: st.SearchStrategy[Any] = st.recursive(
     SCHEMA_VALUES,
     lambda inner: st.dictionaries(
         st.sampled_from(["type", "items", "required", "properties", "enum", "minimum", "exclusiveMinimum", "pattern",
-                         "$ref", "$schema", "anyOf", "additionalProperties", "x", "$defs", "$id", "description"]),
+                         "$ref", "$schema", "anyOf", "additionalProperties", "x", "$defs", "$id", "description",
+                         "$anchor", "id", "nullable", "dependencies", "default", "$async"]),
         inner, max_size=4),
     max_leaves=8,
 )  # fmt: skip

@@ -34,6 +34,7 @@ class Deviation(StrEnum):
     MEMBER_TYPE = "member_type"
     CURSOR = "cursor"
     SCHEMA = "schema"
+    OUTPUT_SCHEMA = "output_schema"
     CAPABILITIES = "capabilities"
 
 

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from gateway.errors import AuthoringError
 from gateway.json_schema.drafts import as_2020_12, why_invalid
+from gateway.json_schema.portable import portable
 from gateway.protocol.upstream.cleaning import short_line
 from gateway.protocol.upstream.deviations import Deviation, Heal
 from gateway.protocol.upstream.entries import Dropped, Entry, Kind
@@ -31,18 +33,25 @@ def with_newest_schemas(kind: Kind, raw: Mapping[str, Any], size: int, heal: Hea
 
 
 def with_valid_schemas(entry: Entry, heal: Heal) -> Entry | Dropped:
-    """Return a tool without an invalid schema of its output; that of its input costs the tool its place."""
+    """Return a tool without a schema of its output that some client cannot read, or lose the whole list over.
+
+    An invalid schema of its input costs the tool its place.
+    """
     if entry.kind != "tools":
         return entry
     problem = why_invalid(entry.entry["inputSchema"])
     if problem is not None:
         reason = short_line(problem, _MAX_REASON_BYTES)
         return Dropped("tools", entry.own, f"has an inputSchema that is not valid JSON Schema: {reason}")
-    # Some clients compile it, and lose the whole list over a pattern.
-    if why_invalid(entry.entry.get("outputSchema", {}), checks_patterns=True) is None:
+    schema = entry.entry.get("outputSchema")
+    if schema is None:
         return entry
-    heal(Deviation.MEMBER_TYPE)
-    return replace(entry, entry={name: value for name, value in entry.entry.items() if name != "outputSchema"})
+    others = {name: value for name, value in entry.entry.items() if name != "outputSchema"}
+    try:
+        return replace(entry, entry={**others, "outputSchema": portable(schema)})
+    except AuthoringError:
+        heal(Deviation.OUTPUT_SCHEMA)
+        return replace(entry, entry=others)
 
 
 def count_repairs(raw: Mapping[str, Any], entry: Entry, heal: Heal) -> None:
