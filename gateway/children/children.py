@@ -40,7 +40,7 @@ class ChildFailure(GatewayError):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class Program:
     """A program to run. Its text contains neither arguments nor variables, which may be secret.
 
     A program without a slash is looked for in the `PATH` of `env`.
@@ -128,7 +128,7 @@ class Children:
         self._numbers = itertools.count(1)
         self._link: _Link | None = None
 
-    async def start(self, command: Command) -> ChildProcess:
+    async def start(self, program: Program) -> ChildProcess:
         """Start a program.
 
         Raises:
@@ -138,7 +138,7 @@ class Children:
             self._link = _Link()
         if len(self._link.children) >= self._most:
             raise ChildFailure(f"{self._most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
-        return await self._link.start(next(self._numbers), command)
+        return await self._link.start(next(self._numbers), program)
 
     async def aclose(self) -> None:
         """End all children, and the watcher."""
@@ -188,9 +188,9 @@ class _Link:
         self.is_lost = False
         self._listening = asyncio.create_task(self._listen())
 
-    async def start(self, number: int, command: Command) -> ChildProcess:
+    async def start(self, number: int, program: Program) -> ChildProcess:
         child = self.children[number] = ChildProcess(number, self)
-        order = {"start": number, "argv": list(command.argv), "env": dict(command.env), "cwd": command.cwd}
+        order = {"start": number, "argv": list(program.argv), "env": dict(program.env), "cwd": program.cwd}
         ours, theirs = _pipes()
         try:
             async with asyncio.timeout(START_SECONDS):

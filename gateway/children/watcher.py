@@ -38,7 +38,7 @@ _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-class _Process(NamedTuple):
+class _FoundProcess(NamedTuple):
     """A process that runs."""
 
     pid: int
@@ -47,7 +47,7 @@ class _Process(NamedTuple):
     session: int
 
 
-class _Child:
+class _WatchedChild:
     """A program and everything that it has started: its group, its session and its descendants.
 
     A process that has left all of these still has the variable `MARK`, unless it has removed that.
@@ -61,11 +61,11 @@ class _Child:
         self.ends_at = 0.0
         self.has_exited = False
 
-    def family(self, processes: Mapping[int, _Process]) -> list[_Process]:
+    def family(self, processes: Mapping[int, _FoundProcess]) -> list[_FoundProcess]:
         """Return which of these processes belong to this child."""
         return [each for each in processes.values() if self._has(each, processes)]
 
-    def _has(self, process: _Process, processes: Mapping[int, _Process]) -> bool:
+    def _has(self, process: _FoundProcess, processes: Mapping[int, _FoundProcess]) -> bool:
         top = process
         while self.pid not in (top.pid, top.group, top.session):
             if top.parent not in processes:
@@ -74,13 +74,13 @@ class _Child:
         return True
 
 
-class Watcher:
+class ChildWatcher:
     """Follows the orders that come through a socket, until it is closed and no process is left."""
 
     def __init__(self, link: socket.socket, bind: Callable[[], None] | None) -> None:
         self._link = link
         self._bind = bind
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _WatchedChild] = {}
         self._grace = GRACE_SECONDS
         self._is_wanted = True
         self._has_left_some = False
@@ -152,7 +152,7 @@ class Watcher:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._report({"failed": number, "reason": getattr(error, "strerror", None) or type(error).__name__})
             return
-        self._children[number] = _Child(number, process)
+        self._children[number] = _WatchedChild(number, process)
         self._report({"started": number, "pid": process.pid})
 
     def _stop(self, number: int) -> None:
@@ -170,7 +170,7 @@ class Watcher:
                 self._enter(child, _CLOSING)
             child.ends_at = min(child.ends_at, latest)
 
-    def _enter(self, child: _Child, stage: int) -> None:
+    def _enter(self, child: _WatchedChild, stage: int) -> None:
         child.stage, child.ends_at = stage, time.monotonic() + self._grace
 
     def _reap(self) -> None:
@@ -215,9 +215,9 @@ class Watcher:
             self._link.sendall(json.dumps(report).encode() + b"\n")
 
 
-def _descendants() -> dict[int, _Process]:
+def _descendants() -> dict[int, _FoundProcess]:
     """Return all processes below this one that have not ended. There are none where there is no `/proc`."""
-    processes: dict[int, _Process] = {}
+    processes: dict[int, _FoundProcess] = {}
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir("/proc"):  # noqa: PTH208 - quicker, and this happens often
             if name.isdigit():
@@ -231,12 +231,12 @@ def _descendants() -> dict[int, _Process]:
     return {pid: processes[pid] for pid in below - {os.getpid()}}
 
 
-def _process(pid: int) -> _Process | None:
+def _process(pid: int) -> _FoundProcess | None:
     """Read about one process; None if it has ended and only its parent has not noticed."""
     with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the same
         fields = file.read().rpartition(b")")[2].split()
     state, parent, group, session = fields[:4]
-    return None if state in (b"Z", b"X") else _Process(pid, int(parent), int(group), int(session))
+    return None if state in (b"Z", b"X") else _FoundProcess(pid, int(parent), int(group), int(session))
 
 
 def _is_marked(pid: int, number: int) -> bool:
@@ -248,14 +248,14 @@ def _is_marked(pid: int, number: int) -> bool:
         return False
 
 
-def _signal_group(group: int, family: Iterable[_Process], number: signal.Signals) -> None:
+def _signal_group(group: int, family: Iterable[_FoundProcess], number: signal.Signals) -> None:
     """Send a signal to a process group at once. If it has no process, its number may be another one's by now."""
     if any(each.group == group for each in family):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
 
 
-def _kill(processes: Iterable[_Process]) -> None:
+def _kill(processes: Iterable[_FoundProcess]) -> None:
     for each in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(each.pid, signal.SIGKILL)
@@ -285,7 +285,7 @@ def main() -> None:
     """Watch."""
     bind = _become_watcher()
     with socket.socket(fileno=0) as link:
-        Watcher(link, bind).run()
+        ChildWatcher(link, bind).run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
-from gateway.children.children import Command
+from gateway.children.children import Program
 from tests.waiting import until
 
 STUBBORN = """
@@ -30,9 +30,9 @@ while True:
 """A program that ignores SIGTERM and the end of its input, as two further processes do that it starts."""
 
 
-def python(program: str, *arguments: str, **env: str) -> Command:
+def python(program: str, *arguments: str, **env: str) -> Program:
     """Return a command that runs a text as a program."""
-    return Command([sys.executable, "-c", program, *arguments], env)
+    return Program([sys.executable, "-c", program, *arguments], env)
 
 
 def marker() -> str:

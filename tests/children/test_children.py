@@ -1,4 +1,4 @@
-"""ChildProcess processes run as their commands say, and leave no process behind."""
+"""Child processes run as their commands say, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.children.children import ChildProcess, ChildFailure, Children, Command
+from gateway.children.children import ChildFailure, ChildProcess, Children, Program
 from gateway.children.watcher import MARK
 from tests.children.running import STUBBORN, alive, marker, none_alive, python, some_alive
 from tests.waiting import until
@@ -56,7 +56,7 @@ async def test_a_program_has_its_arguments_its_variables_its_folder_and_a_group_
         "LARGE": "x" * 100_000,
         **{f"L{n}": "y" * 100_000 for n in range(9)},
     }
-    child = await children.start(Command([sys.executable, "-c", REPORT, "one", "two words"], env, cwd=str(tmp_path)))
+    child = await children.start(Program([sys.executable, "-c", REPORT, "one", "two words"], env, cwd=str(tmp_path)))
     said = json.loads(await child.stdout.read())
     assert said["arguments"] == ["one", "two words"]
     assert said["env"] == {**env, MARK: "1"}
@@ -137,13 +137,13 @@ async def test_only_so_many_programs_run(children: Children) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (Command(["no-such-program"], {"PATH": "/bin"}), "No such file or directory"),
-        (Command(["/dev/null"], {}), "Permission denied"),
-        (Command(["sh"], {"PATH": "/bin"}, cwd="/no/such/folder"), "No such file or directory"),
-        (Command(["sh", "x" * 200_000], {"PATH": "/bin"}), "Argument list too long"),
+        (Program(["no-such-program"], {"PATH": "/bin"}), "No such file or directory"),
+        (Program(["/dev/null"], {}), "Permission denied"),
+        (Program(["sh"], {"PATH": "/bin"}, cwd="/no/such/folder"), "No such file or directory"),
+        (Program(["sh", "x" * 200_000], {"PATH": "/bin"}), "Argument list too long"),
     ],
 )
-async def test_a_program_that_cannot_be_run_harms_no_other(children: Children, command: Command, reason: str) -> None:
+async def test_a_program_that_cannot_be_run_harms_no_other(children: Children, command: Program, reason: str) -> None:
     child = await children.start(python(ECHO))
     for _ in range(3):  # it takes no room
         with pytest.raises(ChildFailure, match=reason):
