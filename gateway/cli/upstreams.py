@@ -25,7 +25,7 @@ from gateway.upstreams.client.eras import KnownEra
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.pins import ToPin, lock_file_of, write_lock
 from gateway.upstreams.config.reading import UpstreamReader
-from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.lists.listing import (
@@ -56,6 +56,7 @@ _STATES: Final[Mapping[Reason, str]] = {
 
 UNSERVED: Final[Mapping[str, str]] = {
     "stateless": "",
+    "session": "questions are refused",
     "sessionless": "questions and changes of lists are not served",
 }
 """A remark on upstreams that answer, by era."""
@@ -203,10 +204,9 @@ def _state_of(failure: UpstreamFailure | UpstreamError) -> str:
 
 def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
     """Return why an upstream did not answer, for operators."""
-    if isinstance(failure, NeedsSession):
-        return failure.detail
     if isinstance(failure, UpstreamFailure) and failure.reason is Reason.NEEDS_SESSION:
-        return 'it asks its user in a way that needs a session; the option "era" says how it is called'
+        asks = 'it asks its user in a way that needs a session; the option "era" says how it is called'
+        return asks if failure.sent else failure.detail
     if isinstance(failure, UpstreamError):
         return f"it answers with error {failure.code}: {clean_line(str(failure))}"
     if definition.credentials.kind == "token_exchange":

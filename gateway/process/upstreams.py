@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -22,8 +22,11 @@ from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
-from gateway.upstreams.client.dialects import Dialect, Sessionless, Stateless
+from gateway.upstreams.client.connections import ConnectionPool
+from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.eras import EraClient
+from gateway.upstreams.client.session import SessionClient
+from gateway.upstreams.client.session_http import HttpSession
 from gateway.upstreams.client.stateless import StatelessClient, readings_of_answers
 from gateway.upstreams.config.checks import setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
@@ -44,6 +47,8 @@ if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which t
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CLIENT_NAME = "sealed-gateway"
 """The name with which the gateway introduces itself to upstreams."""
 
@@ -57,11 +62,14 @@ class UpstreamConnection:
 
     client: EraClient
     credentials: CredentialHeaders
-    http: HttpClient
+    sessions: SessionClient
+    https: Sequence[HttpClient]
 
     async def aclose(self) -> None:
-        """Close all connections that are not in use, and the others as soon as their responses end."""
-        await self.http.aclose()
+        """End all sessions and connections that are not in use, and the others as soon as their responses end."""
+        await self.sessions.aclose()
+        for http in self.https:
+            await http.aclose()
 
 
 def connect(
@@ -84,8 +92,8 @@ def connect(
         raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
     credentials = credentials_of(definition)
 
-    def speaking(dialect: Dialect) -> StatelessClient:
-        return StatelessClient(
+    def made(kind: Callable[..., T], /, **options: object) -> T:
+        return kind(
             definition.name,
             http,
             credentials,
@@ -94,12 +102,26 @@ def connect(
             tracing=tracing,
             turns=turns,
             readings=readings,
-            dialect=dialect,
+            **options,
         )
 
+    streams, scope = _http_client(definition), definition.session_scope
     sessionless = Sessionless()
-    clients = speaking(Stateless()), speaking(sessionless)
-    return UpstreamConnection(EraClient(definition.name, definition.era, *clients, sessionless), credentials, http)
+    sessions = SessionClient(
+        definition.name,
+        ConnectionPool(
+            definition.name,
+            lambda subscribers: made(
+                HttpSession, streams=streams, subscribers=subscribers, is_of_one_caller=scope != "shared"
+            ),
+            max_connections=definition.max_connections,
+            idle_seconds=definition.idle_seconds,
+        ),
+        scope,
+    )
+    clients = made(StatelessClient), made(StatelessClient, dialect=sessionless), sessions
+    eras = EraClient(definition.name, definition.era, *clients, dialect=sessionless)
+    return UpstreamConnection(eras, credentials, sessions, (http, streams))
 
 
 def _http_client(definition: Definition) -> HttpClient:

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     """No credential could be obtained for the caller."""
     NEEDS_SESSION = "needs_session"
     """The tool can ask its questions only in a session."""
+    LOST_SESSION = "lost_session"
+    """The upstream does not know the session any more, and the same happened in a new one."""
     CHANGED = "changed"
     """The upstream's definition changed between two legs of a call, or its tool differs from the pinned one."""
 
@@ -91,9 +93,8 @@ class UpstreamError(RpcError):
         self.status = status
 
 
-class NeedsSession(UpstreamFailure):
-    """The upstream can be called only in a session. Nothing was called."""
+class LostSession(UpstreamFailure):
+    """The session of a request had ended before the request came, so the upstream has not acted."""
 
     def __init__(self, upstream: str) -> None:
-        detail = "it answers initialize with a session, and the gateway does not call servers in sessions yet"
-        super().__init__(upstream, Reason.NEEDS_SESSION, sent=False, detail=detail)
+        super().__init__(upstream, Reason.LOST_SESSION, sent=False, refused=True, detail="it has ended the session")

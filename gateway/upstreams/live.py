@@ -16,7 +16,7 @@ from gateway.runtime.jitter import varied
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import Definition
-from gateway.upstreams.failures import NeedsSession, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.lists.listing import (
@@ -193,10 +193,6 @@ class Live:
                 if by_caller
                 else await read_all(name, self._ask, discovered, self._heal, turns=self._parts.turns)
             )
-        except NeedsSession as problem:
-            self._telemetry.failed(name, problem.reason)  # no alert: it does not pass by itself
-            self._report(problem.detail, "upstream not served: it needs a session")
-            return False
         except (UpstreamFailure, UpstreamError) as problem:
             if isinstance(problem, UnusableLists):  # the client counts all other failures
                 self._telemetry.failed(name, problem.reason)

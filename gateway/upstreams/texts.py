@@ -34,6 +34,7 @@ _PROBLEMS: Final[Mapping[Reason, str]] = {
     Reason.SERVER_ERROR: "reported an internal error",
     Reason.CREDENTIALS: "could not be called, because there is no credential for it",
     Reason.NEEDS_SESSION: "can serve this only in a session",
+    Reason.LOST_SESSION: "ended its session with this gateway",
     Reason.CHANGED: "was reconfigured while this call was under way, so the call cannot continue",
 }
 _OPERATORS: Final = frozenset(

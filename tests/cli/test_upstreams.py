@@ -19,6 +19,7 @@ from tests.upstreams.client.serving import Shop
 from tests.upstreams.servers.earlier import Earlier
 from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.recording import Recording
+from tests.upstreams.servers.session import InSessions
 
 
 @pytest.fixture
@@ -60,8 +61,8 @@ def terminal(tmp_path: Path, upstream: Recording) -> Terminal:
     return Terminal(tmp_path, bugs={"url": upstream.url})
 
 
-def test_the_list_names_the_era_and_what_needs_a_session(tmp_path: Path) -> None:
-    with Earlier() as few, Earlier(session="s") as held, Shop(answers=[redirect]) as moved:
+def test_the_list_names_the_era_and_what_is_not_served(tmp_path: Path) -> None:
+    with Earlier() as few, InSessions() as held, Shop(answers=[redirect]) as moved:
         servers = {"few": few, "held": held, "moved": moved}
         terminal = Terminal(tmp_path, **{name: {"url": server.url} for name, server in servers.items()})
         text, code = show(terminal.settings, as_json=False)
@@ -69,14 +70,14 @@ def test_the_list_names_the_era_and_what_needs_a_session(tmp_path: Path) -> None
     assert code == 1
     lines = {line.split()[0]: line for line in text.splitlines()[1:4]}
     assert "(http, sessionless); questions and changes of lists are not served" in lines["few"]
-    assert " needs a session  it answers initialize with a session" in lines["held"]
+    assert "(http, session); questions are refused" in lines["held"]
+    assert not held.open, "its sessions are ended"
     assert " redirects " in lines["moved"]
     assert "/mcp/" in lines["moved"]
     finding = next(finding for finding in report.findings if finding.subject == "upstreams")
     assert finding.state == "ok", "a replica can start"
     assert any("few: ok" in note and "sessionless" in note for note in finding.notes)
     assert sorted(line.partition(": it")[0].partition(": redirect: ")[0] for line in finding.warnings) == [
-        "held: needs a session",
         "moved: redirects",
     ]
 

@@ -1,7 +1,7 @@
 """Pure: an incremental reader of Server-Sent Events (HTML standard, section "Parsing an event stream").
 
-Only the data of events matters here: MCP gives events no name and no id. Events of another type than `message` are
-ignored, as browsers ignore those without a listener. So are events without data, which some servers send first.
+Events of another type than `message` are ignored, as browsers ignore those without a listener. So are events without
+data, but for their id: some servers send one first, so that the stream can be resumed from there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ _BOM: Final = b"\xef\xbb\xbf"
 _CR: Final = 0x0D
 _LF: Final = 0x0A
 _DEFAULT_TYPES: Final = (b"", b"message")
+_MAX_RETRY_DIGITS: Final = 9
+
+MAX_ID_BYTES: Final = 1024
+"""A longer id cannot be sent back. The stream is not resumed then."""
 
 MAX_DATA_LINES: Final = 1 << 16
 """How many lines of data an event may have: each takes time, however short. Servers of MCP send one, or few."""
@@ -25,9 +29,25 @@ class EventTooLarge(GatewayError):
 
 
 class EventStream:
-    """Reads a stream in pieces, cut anywhere. `max_bytes` limits the data of one event, and a line."""
+    """Reads a stream in pieces, cut anywhere. `max_bytes` limits the data of one event, and a line.
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_line", "_lines", "_max_bytes", "_type")
+    Attributes:
+        last_id: the id of the last event that has ended; empty without one.
+        retry_ms: how many milliseconds the server wants clients to wait before they resume; None if it says nothing.
+    """
+
+    __slots__ = (
+        "_after_cr",
+        "_at_start",
+        "_data",
+        "_id",
+        "_line",
+        "_lines",
+        "_max_bytes",
+        "_type",
+        "last_id",
+        "retry_ms",
+    )
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -37,6 +57,9 @@ class EventStream:
         self._data = bytearray()  # each line of it ends with a line feed
         self._lines = 0
         self._type = b""
+        self._id: bytes | None = None
+        self.last_id = b""
+        self.retry_ms: int | None = None
 
     @property
     def unfinished_bytes(self) -> int:
@@ -64,7 +87,9 @@ class EventStream:
             lines[0] = self._first(lines[0])
         for line in lines:
             if not line:
-                if self._data or self._type:  # a quarter of a million empty lines may come at once
+                if (
+                    self._data or self._type or self._id is not None
+                ):  # a quarter of a million empty lines may come at once
                     event = self._end_event()
                     if event is not None:
                         yield event
@@ -105,10 +130,17 @@ class EventStream:
     def _take_other(self, line: bytes) -> None:
         self._check_length(len(line))
         name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
         if name == b"event":
-            self._type = value.removeprefix(b" ")
+            self._type = value
+        elif name == b"id" and b"\0" not in value:
+            self._id = value
+        elif name == b"retry" and value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
+            self.retry_ms = int(value)
 
     def _end_event(self) -> bytes | None:
         data, kind = self._data, self._type
         self._data, self._lines, self._type = bytearray(), 0, b""
+        if self._id is not None:
+            self.last_id, self._id = self._id if len(self._id) <= MAX_ID_BYTES else b"", None
         return bytes(data[:-1]) or None if kind in _DEFAULT_TYPES else None

@@ -87,9 +87,14 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class ServerRequest(msgspec.Struct, frozen=True):
-    """A request of the server, which a stateless server may not send."""
+    """A request of the server, which only a server in a session may send.
+
+    Attributes:
+        request_id: None if it is not valid, so that nobody can answer.
+    """
 
     method: str
+    request_id: RequestId | None = None
 
 
 Message: TypeAlias = Result | ErrorAnswer | Notice | ServerRequest
@@ -258,4 +263,11 @@ def _read_other(message: dict[str, Any], heal: Heal) -> Notice | ServerRequest:
         raise Malformed('the message needs a string "method" and, if any, an object "params"')
     if "result" in message or "error" in message:
         raise Malformed('the message has "method" and "result" or "error"')
-    return ServerRequest(method) if "id" in message else Notice(method, params)
+    return ServerRequest(method, _usable_id(message["id"])) if "id" in message else Notice(method, params)
+
+
+def _usable_id(given: Any) -> RequestId | None:
+    is_usable = (type(given) is int and abs(given) <= MAX_ERROR_CODE) or (
+        type(given) is str and len(given) <= MAX_ID_CHARS
+    )
+    return given if is_usable else None

@@ -6,10 +6,14 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.earlier_requests import earlier_request_headers, encode_earlier_request
 from gateway.protocol.upstream.requests import Envelope, RawHeaders, encode_request, request_headers
+from gateway.protocol.upstream.responses import ServerRequest
 from gateway.protocol.versions import INITIALIZE
+from gateway.upstreams.client.replies import reply_to
 from gateway.upstreams.failures import Reason
 
 _IDS: Final = 2**30
@@ -105,5 +109,50 @@ class Sessionless:
 
     def cancelling(self, request_id: int) -> tuple[RawHeaders, bytes]:
         """Return the notification: closing a connection does not cancel its request."""
-        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
-        return earlier_request_headers(self.version), encode(message)
+        return self.notifying("notifications/cancelled", {"requestId": request_id})
+
+    def notifying(self, method: str, params: Mapping[str, Any]) -> tuple[RawHeaders, bytes]:
+        """Return a notification."""
+        return self.headers(), encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def headers(self) -> RawHeaders:
+        """Return the headers of what is not a request."""
+        return earlier_request_headers(self.version)
+
+
+class InSession(Sessionless):
+    """The requests of 2025-11-25 and before, in a session.
+
+    Attributes:
+        session: its id; "" if the upstream gave none, or is yet to be asked for one.
+    """
+
+    asked = Reason.UNASKED
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_id = 1  # each session has ids of its own
+        self.session = ""
+
+    @override
+    def written(
+        self,
+        request_id: int,
+        method: str,
+        params: Mapping[str, Any],
+        param_headers: Sequence[tuple[str, str]],
+        envelope: Envelope,
+    ) -> tuple[RawHeaders, bytes]:
+        headers, body = super().written(request_id, method, params, param_headers, envelope)
+        return [*headers, *self._own()], body
+
+    @override
+    def headers(self) -> RawHeaders:
+        return [*super().headers(), *self._own()]
+
+    def replying(self, asked: ServerRequest, upstream: str) -> tuple[RawHeaders, bytes]:
+        """Return the answer to a request of the upstream."""
+        return self.headers(), encode(reply_to(asked, upstream))
+
+    def _own(self) -> RawHeaders:
+        return [(b"mcp-session-id", self.session.encode("latin-1"))] if self.session else []

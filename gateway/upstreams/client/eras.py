@@ -2,7 +2,7 @@
 
 An upstream is `stateless` if it answers `server/discover` (2026-07-28). Earlier ones refuse that in many ways. If their
 answer to `initialize` gives no session id, they are `sessionless`: each request is complete in itself, so any replica
-can send it. All others need a session.
+can send it. All others are called in sessions.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from gateway.protocol.upstream.earlier_requests import SPOKEN
 from gateway.protocol.versions import INITIALIZE, RELEASED
 from gateway.runtime.sources import Clock
 from gateway.upstreams.client.dialects import Sessionless
+from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.config.definition import ByGlob, Era
-from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import Changes, RequestOptions, UpstreamCaller
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
 
 DISCOVER: Final = "server/discover"
 
 LEARNT_SECONDS: Final = 3600.0
-"""How long an upstream counts as sessionless, before it is asked again whether it has become stateless."""
+"""How long an upstream counts as one that is not stateless, before it is asked again whether it has become that."""
 
 REFUSED_SECONDS: Final = 60.0
-"""The same for one that can be called only in a session."""
+"""How long an upstream that gives a session is not asked again for tools that an option says need none."""
 
 SUSPECTED_SECONDS: Final = 10.0
 """How often an error of a call may have it asked again: callers cause such errors, and all calls wait meanwhile."""
 
 KnownEra: TypeAlias = Literal["stateless", "sessionless", "session"]
-_CalledEra: TypeAlias = Literal["stateless", "sessionless"]
-_CALLED: Final[tuple[_CalledEra, ...]] = ("stateless", "sessionless")
+_CHOSEN: Final[tuple[KnownEra, ...]] = ("stateless", "sessionless", "session")
 
 _SESSION: Final = "mcp-session-id"
 _OLDER_REASONS: Final = frozenset({Reason.NOT_FOUND, Reason.MALFORMED, Reason.WRONG_ID})
@@ -78,13 +78,21 @@ class EraClient:
         eras: ByGlob[Era],
         stateless: StatelessClient,
         sessionless: StatelessClient,
-        dialect: Sessionless,
+        sessions: SessionClient,
         *,
+        dialect: Sessionless,
         clock: Clock = time.monotonic,
     ) -> None:
         self._upstream = upstream
         self._eras = eras
-        self._clients: Mapping[_CalledEra, StatelessClient] = {"stateless": stateless, "sessionless": sessionless}
+        self._stateless = stateless
+        self._sessionless = sessionless
+        self._sessions = sessions
+        self._clients: Mapping[KnownEra, Requests] = {
+            "stateless": stateless,
+            "sessionless": sessionless,
+            "session": sessions,
+        }
         self._dialect = dialect
         self._clock = clock
         self._learning = asyncio.Lock()
@@ -101,11 +109,12 @@ class EraClient:
     @property
     def probe_method(self) -> str:
         """A request that depends on no caller, and that a sessionless upstream cannot take for a new client."""
-        return "tools/list" if self._era == "sessionless" else DISCOVER
+        return {"sessionless": "tools/list", "session": self._sessions.probe_method}.get(self._era or "", DISCOVER)
 
     def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Changes]:
-        """Open a stream of changes. Only stateless upstreams say that they have one."""
-        return self._clients["stateless"].listen(wanted, requester=requester)
+        """Open a stream of changes. Sessionless upstreams never say that they have one."""
+        client = self._sessions if self._era == "session" else self._stateless
+        return client.listen(wanted, requester=requester)
 
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
@@ -115,17 +124,16 @@ class EraClient:
         The result of `server/discover` has `capabilities` and `instructions`, whatever the era is.
 
         Raises:
-            NeedsSession: the upstream can be called only in a session. Nothing was sent.
-            UpstreamFailure: also if a stateless upstream has become sessionless between two legs of a call.
+            UpstreamFailure: also if a stateless upstream has become another one between two legs of a call.
         """
         ends_at = self._clock() + options["seconds"]
         probe = _Probe(options["requester"], ends_at, options["max_bytes"])
         if method == DISCOVER:
             return await self._learn(probe, self._discovered)
         era = await self._era_for(method, params, probe)
-        if era == "sessionless" and not _CONTINUES.isdisjoint(params):
+        if era != "stateless" and not _CONTINUES.isdisjoint(params):
             # It would begin the call again, with all its effects.
-            raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it has become sessionless")
+            raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it is stateless no more")
         options["seconds"] = ends_at - self._clock()
         try:
             return await self._clients[era].request(method, params, **options)
@@ -135,21 +143,19 @@ class EraClient:
                 self._asks_again_at = 0.0
             raise
 
-    async def _era_for(self, method: str, params: Mapping[str, Any], probe: _Probe) -> _CalledEra:
+    async def _era_for(self, method: str, params: Mapping[str, Any], probe: _Probe) -> KnownEra:
         """Return the era of a request. If that must be learnt first and cannot be, the request has not been sent."""
         chosen = self._eras.of(params["name"] if method == "tools/call" else "")
-        era = chosen if chosen in _CALLED else self._era
+        era = chosen if chosen in _CHOSEN else self._era
         try:
-            if chosen not in _CALLED and not self._is_known():
+            if chosen not in _CHOSEN and not self._is_known():
                 await self._learn(probe, self._discovered_once)
                 era = self._era
             elif era == "sessionless" and not self._dialect.version and self._clock() >= self._asks_again_at:
-                await self._learn(probe, self._initialized)
+                await self._learn(probe, self._initialized_sessionless)
         except UpstreamError as error:
             detail = f"error {error.code} while it was asked how to call it"
             raise UpstreamFailure(self._upstream, Reason.SERVER_ERROR, sent=False, detail=detail) from None
-        except NeedsSession:
-            raise
         except UpstreamFailure as failure:
             raise UpstreamFailure(
                 self._upstream,
@@ -158,8 +164,8 @@ class EraClient:
                 detail=failure.detail,
                 is_unavailable=failure.is_unavailable,
             ) from None
-        if era is None or era == "session" or (era == "sessionless" and not self._dialect.version):
-            raise NeedsSession(self._upstream)
+        if era is None or (era == "sessionless" and not self._dialect.version):
+            raise self._gives_session()
         return era
 
     def _is_known(self) -> bool:
@@ -196,34 +202,36 @@ class EraClient:
         """Ask the upstream who it is, and learn its era.
 
         Raises:
-            NeedsSession: it can be called only in a session.
             UpstreamFailure: there is no answer, or not a valid one.
             UpstreamError: the upstream refuses for another reason.
         """
         chosen = self._eras.of("")
-        is_learnt = self._era == "sessionless" and self._clock() < self._asks_again_at
-        if chosen == "stateless" or not (chosen == "sessionless" or is_learnt):
-            found = await self._stateless(probe, must_be=chosen == "stateless")
+        is_learnt = self._era not in (None, "stateless") and self._clock() < self._asks_again_at
+        era = chosen if chosen in _CHOSEN else self._era if is_learnt else None
+        if era in (None, "stateless"):
+            found = await self._found_stateless(probe, must_be=era == "stateless")
             if found is not None:
                 self._era = "stateless"
                 return found
         try:
-            initialized = await self._initialized(probe)
-        except NeedsSession:
-            self._era = "session"
-            raise
-        except (UpstreamError, UpstreamFailure):
-            self._asks_again_at = 0.0
+            if era == "sessionless":
+                found = await self._initialized_sessionless(probe)
+            else:
+                found = None if era == "session" else await self._initialized(probe)
+            self._era = "session" if found is None else "sessionless"
+            found = found or await self._sessions.request(DISCOVER, {}, **probe.options(self._clock()))
+        except (UpstreamError, UpstreamFailure) as problem:
+            if not (isinstance(problem, UpstreamFailure) and problem.reason is Reason.NEEDS_SESSION):
+                self._asks_again_at = 0.0
             raise
         if not is_learnt:
             self._asks_again_at = self._clock() + LEARNT_SECONDS
-        self._era = "sessionless"
-        return initialized
+        return found
 
-    async def _stateless(self, probe: _Probe, *, must_be: bool) -> dict[str, Any] | None:
+    async def _found_stateless(self, probe: _Probe, *, must_be: bool) -> dict[str, Any] | None:
         """Return the answer to `server/discover`, or None if the upstream does not speak 2026-07-28."""
         try:
-            found = await self._clients["stateless"].request(DISCOVER, {}, **probe.options(self._clock()))
+            found = await self._stateless.request(DISCOVER, {}, **probe.options(self._clock()))
         except (UpstreamError, UpstreamFailure) as problem:
             if must_be or not _is_of_older_server(problem, known_as_newer=self._era == "stateless"):
                 raise
@@ -235,19 +243,25 @@ class EraClient:
             raise self._malformed("server/discover does not name 2026-07-28, and the option era allows nothing else")
         return None
 
-    async def _initialized(self, probe: _Probe) -> dict[str, Any]:
-        """Learn the version and the capabilities of a sessionless upstream.
+    async def _initialized_sessionless(self, probe: _Probe) -> dict[str, Any]:
+        found = await self._initialized(probe)
+        if found is None:
+            self._asks_again_at = self._clock() + REFUSED_SECONDS
+            raise self._gives_session()
+        return found
+
+    async def _initialized(self, probe: _Probe) -> dict[str, Any] | None:
+        """Learn the version and the capabilities of a sessionless upstream. Return None if it gives a session.
 
         Of the capabilities, options are left out: such an upstream cannot announce anything.
         """
-        client, sessions = self._clients["sessionless"], list[str | None]()
+        client, sessions = self._sessionless, list[str | None]()
         options = probe.options(self._clock())
         options["on_headers"] = lambda headers: sessions.append(headers.get(_SESSION))
         result = await client.request(INITIALIZE, {}, **options)
         if sessions[-1] is not None:
-            self._asks_again_at = self._clock() + REFUSED_SECONDS
             await client.end_session(sessions[-1], probe.requester)
-            raise NeedsSession(self._upstream)
+            return None
         version, capabilities = result.get("protocolVersion"), result.get("capabilities")
         if version not in SPOKEN:
             raise self._malformed(f"its answer to initialize names none of the versions {', '.join(SPOKEN)}")
@@ -257,6 +271,10 @@ class EraClient:
             "capabilities": {name: {} if type(said) is dict else said for name, said in offered.items()},
             "instructions": result.get("instructions"),
         }
+
+    def _gives_session(self) -> UpstreamFailure:
+        detail = 'it answers initialize with a session, and the option "era" says that it is called without one'
+        return UpstreamFailure(self._upstream, Reason.NEEDS_SESSION, sent=False, detail=detail)
 
     def _malformed(self, detail: str) -> UpstreamFailure:
         return UpstreamFailure(self._upstream, Reason.MALFORMED, sent=True, detail=detail)

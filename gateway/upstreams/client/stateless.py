@@ -123,7 +123,7 @@ class _Hearing(msgspec.Struct, frozen=True):
     on_headers: OnHeaders | None
 
 
-class _Job(msgspec.Struct, frozen=True):
+class HttpJob(msgspec.Struct, frozen=True):
     """A request to send, once or twice.
 
     Progress carries the same id. The deadline is on the clock of the event loop. A repeatable one may be sent twice.
@@ -141,7 +141,7 @@ class _Job(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Return a text without the headers and the body, which are the caller's."""
-        return f"_Job({self.request_id}, {self.method!r})"
+        return f"HttpJob({self.request_id}, {self.method!r})"
 
 
 class StatelessClient:
@@ -270,14 +270,14 @@ class StatelessClient:
         params: Mapping[str, Any],
         options: RequestOptions,
         traceparent: str | None = None,
-    ) -> _Job:
+    ) -> HttpJob:
         request_id = next(self._ids)
         caller, log_level = options["requester"], options.get("log_level")
         wants_progress = options.get("wants_progress", False)
         token = request_id if wants_progress else None
         envelope = Envelope(self._client_info, relayed_capabilities(caller.capabilities), token, log_level, traceparent)
         headers, body = self._dialect.written(request_id, method, params, options.get("param_headers", ()), envelope)
-        return _Job(
+        return HttpJob(
             request_id,
             method,
             headers,
@@ -289,7 +289,7 @@ class StatelessClient:
             _Hearing(options.get("on_notice"), wants_progress, log_level, options.get("on_headers")),
         )
 
-    async def _cancellable(self, job: _Job) -> Result:
+    async def _cancellable(self, job: HttpJob) -> Result:
         """Send a request and return its result. If this is cancelled, so is the request at the upstream."""
         try:
             return await self._send(job)
@@ -301,14 +301,18 @@ class StatelessClient:
                 task.add_done_callback(self._cancelling.discard)
             raise
 
-    async def _cancel(self, job: _Job, headers: RawHeaders, body: bytes) -> None:
-        deadline = asyncio.get_running_loop().time() + END_SECONDS
+    async def _cancel(self, job: HttpJob, headers: RawHeaders, body: bytes) -> None:
         with contextlib.suppress(HttpFailure, UpstreamFailure):
-            credentials = await self._credentials.headers(job.caller)
-            async with self._http.post([*headers, *credentials], body, deadline=deadline):
-                pass
+            await self._tell(headers, body, job.caller, END_SECONDS)
 
-    async def _send(self, job: _Job) -> Result:
+    async def _tell(self, headers: RawHeaders, body: bytes, caller: UpstreamCaller, seconds: float) -> int:
+        """Send what gets no answer, and return the HTTP status."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        credentials = await self._credentials.headers(caller)
+        async with self._http.post([*headers, *credentials], body, deadline=deadline) as response:
+            return response.status
+
+    async def _send(self, job: HttpJob) -> Result:
         """Send a request, and return its result."""
         async with contextlib.AsyncExitStack() as stack:
             response = await self._open(job, stack)
@@ -319,7 +323,7 @@ class StatelessClient:
             )
             return self._result_of(answer, job)
 
-    async def _open(self, job: _Job, stack: contextlib.AsyncExitStack) -> HttpResponse:
+    async def _open(self, job: HttpJob, stack: contextlib.AsyncExitStack) -> HttpResponse:
         """Send a request and return its response, which has the status 200. `stack` closes it.
 
         A credential is renewed once if the upstream refuses it. A request that was not sent is sent once more, and one
@@ -342,7 +346,7 @@ class StatelessClient:
                     retried = True
                     await asyncio.sleep(RETRY_SECONDS)
 
-    async def _attempt(self, job: _Job, credentials: RawHeaders, stack: contextlib.AsyncExitStack) -> HttpResponse:
+    async def _attempt(self, job: HttpJob, credentials: RawHeaders, stack: contextlib.AsyncExitStack) -> HttpResponse:
         posting = self._http.post([*job.headers, *credentials], job.body, deadline=job.deadline)
         try:
             response = await stack.enter_async_context(posting)
@@ -355,7 +359,7 @@ class StatelessClient:
         finally:
             await stack.aclose()
 
-    async def _refusal(self, response: HttpResponse, job: _Job) -> UpstreamFailure | UpstreamError:
+    async def _refusal(self, response: HttpResponse, job: HttpJob) -> UpstreamFailure | UpstreamError:
         """Return what a status other than 200 means.
 
         Servers send most JSON-RPC errors with such a status ("Streamable HTTP"), so a valid one counts.
@@ -375,7 +379,7 @@ class StatelessClient:
             is_unavailable=response.status == UNAVAILABLE,
         )
 
-    async def _error_in(self, response: HttpResponse, job: _Job) -> ErrorAnswer | None:
+    async def _error_in(self, response: HttpResponse, job: HttpJob) -> ErrorAnswer | None:
         """Return the JSON-RPC error in a response. A server that fails must name our request in it.
 
         Others need not: servers of earlier revisions refuse with ids of their own, such as `"server-error"`.
@@ -390,7 +394,7 @@ class StatelessClient:
         is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
         return message if isinstance(message, ErrorAnswer) and is_answer else None
 
-    async def _read(self, response: HttpResponse, job: _Job, count: Count) -> Result | ErrorAnswer:
+    async def _read(self, response: HttpResponse, job: HttpJob, count: Count) -> Result | ErrorAnswer:
         """Return the answer in a response, and pass on the notices before it."""
         kind = _media_type(response)
         if kind == _JSON:
@@ -398,22 +402,23 @@ class StatelessClient:
         if kind != _EVENTS:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         pieces = response.chunks()
-        messages = self._messages(pieces, job, count, limit=STREAM_FACTOR * job.max_bytes)
+        messages = self._events(pieces, job, count)
         notices = 0
         async with contextlib.aclosing(messages):
             async for message in messages:
-                if isinstance(message, Notice):
+                if isinstance(message, Notice) or self._replies(message, job):
                     notices += 1
                     if notices > MAX_NOTICES:
                         raise self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices")
-                    self._notify(message, job)
+                    if isinstance(message, Notice):
+                        self._notify(message, job)
                 else:
                     answer = self._answer(message)
                     await _finish(pieces)
                     return answer
         raise self._failure(Reason.CUT, "the event stream ended before the answer")
 
-    async def _read_json(self, response: HttpResponse, job: _Job, count: Count = _uncounted) -> Result | ErrorAnswer:
+    async def _read_json(self, response: HttpResponse, job: HttpJob, count: Count = _uncounted) -> Result | ErrorAnswer:
         if _media_type(response) != _JSON:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         try:
@@ -427,11 +432,25 @@ class StatelessClient:
             raise self._failure(Reason.MALFORMED, "the answer is a notification")
         return self._answer(message)
 
+    def _events(self, pieces: AsyncIterator[bytes], job: HttpJob, count: Count) -> AsyncGenerator[Message, None]:
+        """Yield the messages of the event stream that answers a request."""
+        return self._messages(pieces, job, count, limit=STREAM_FACTOR * job.max_bytes)
+
+    def _replies(self, _message: Message, _job: HttpJob) -> bool:
+        """Answer a request of the upstream, and return whether it may send one."""
+        return False
+
     async def _messages(
-        self, pieces: AsyncIterator[bytes], job: _Job, count: Count = _uncounted, *, limit: int | None
+        self,
+        pieces: AsyncIterator[bytes],
+        job: HttpJob,
+        count: Count = _uncounted,
+        *,
+        limit: int | None,
+        events: EventStream | None = None,
     ) -> AsyncGenerator[Message, None]:
-        """Yield the messages of an event stream, of which at most `limit` bytes are read."""
-        events, portions = EventStream(job.max_bytes), _Portions()
+        """Yield the messages of an event stream, of which at most `limit` bytes are read. `events` reads it."""
+        events, portions = events or EventStream(job.max_bytes), _Portions()
         received = counted = 0
         try:
             async for piece in pieces:
@@ -457,7 +476,7 @@ class StatelessClient:
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
-    async def _unframed(self, first: bytes, pieces: AsyncIterator[bytes], job: _Job, count: Count) -> bytes:
+    async def _unframed(self, first: bytes, pieces: AsyncIterator[bytes], job: HttpJob, count: Count) -> bytes:
         """Return a body that is JSON although it should be an event stream."""
         body = bytearray(first)
         count(len(first))
@@ -471,7 +490,7 @@ class StatelessClient:
         self._heal(Deviation.MEDIA_TYPE)
         return bytes(body)
 
-    async def _message(self, body: bytes, job: _Job, *, any_id: bool = False) -> Message:
+    async def _message(self, body: bytes, job: HttpJob, *, any_id: bool = False) -> Message:
         """Decode a message: a large one in a thread, in its turn. Other work has its turn before the result is used."""
         if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
             return self._decoded(body, job, any_id, self._heal)
@@ -489,7 +508,7 @@ class StatelessClient:
         await self._turns.resume(self._upstream)
         return message
 
-    def _decoded(self, body: bytes, job: _Job, any_id: bool, heal: Heal) -> Message:
+    def _decoded(self, body: bytes, job: HttpJob, any_id: bool, heal: Heal) -> Message:
         try:
             return read_message(body, job.request_id, any_id=any_id, heal=heal)
         except WrongId as error:
@@ -503,7 +522,7 @@ class StatelessClient:
             raise self._failure(self._dialect.asked, "it sent a request on the answer to ours")
         return message
 
-    def _result_of(self, answer: Result | ErrorAnswer, job: _Job) -> Result:
+    def _result_of(self, answer: Result | ErrorAnswer, job: HttpJob) -> Result:
         if isinstance(answer, ErrorAnswer):
             raise self._error(answer)
         if answer.asks and not (self._dialect.may_ask and job.method in ASKING_METHODS):
@@ -511,7 +530,7 @@ class StatelessClient:
             raise self._failure(self._dialect.asked, f"the answer to {job.method} asks for input")
         return answer
 
-    def _notify(self, notice: Notice, job: _Job) -> None:
+    def _notify(self, notice: Notice, job: HttpJob) -> None:
         """Pass on a notice that was asked for; count another one."""
         hearing = job.hearing
         told: dict[str, Any] | None = None
@@ -553,7 +572,7 @@ class StatelessClient:
         raise self._failure(Reason.CUT, "the event stream ended before its acknowledgement")
 
     async def _changes(
-        self, messages: AsyncIterator[Message], job: _Job
+        self, messages: AsyncIterator[Message], job: HttpJob
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         try:
             async for message in messages:
@@ -569,7 +588,7 @@ class StatelessClient:
             if failure.reason is not Reason.TIMED_OUT:  # it lasted as long as it may
                 raise self._counted(failure) from None
 
-    async def _authorized(self, job: _Job, working: Awaitable[T]) -> T:
+    async def _authorized(self, job: HttpJob, working: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout_at(job.deadline):
                 return await working
@@ -578,7 +597,7 @@ class StatelessClient:
             raise self._failure(Reason.CREDENTIALS, detail, sent=False) from None
 
     @staticmethod
-    def _has_time(job: _Job) -> bool:
+    def _has_time(job: HttpJob) -> bool:
         return asyncio.get_running_loop().time() + RETRY_SECONDS < job.deadline
 
     def _raise_if_error(self, answer: Result | ErrorAnswer) -> None:
@@ -651,7 +670,7 @@ class _Portions:
             await asyncio.sleep(0)
 
 
-def _may_repeat(failure: UpstreamFailure, job: _Job) -> bool:
+def _may_repeat(failure: UpstreamFailure, job: HttpJob) -> bool:
     """Return whether to send a request again: it did not arrive, or it was refused and may arrive twice."""
     return failure.reason in _RETRIED and not failure.sent and (job.repeatable or not failure.refused)
 

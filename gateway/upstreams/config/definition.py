@@ -173,7 +173,8 @@ class Definition:
         url: the address of its MCP endpoint, as the operator wrote it.
         tools, prompts, resources: what is served. Resources and templates are matched by URI.
         unlisted: whether to serve resources that are not listed; None decides by `judges_resources`.
-        scope: who shares a connection, a list and a credential.
+        scope: who shares a connection, a list and a credential; None lets callers share lists only, see
+            `session_scope`.
         forward_headers: lower-case names of the caller's header fields to pass on.
         timeout_seconds: how long the upstream may work on one call, without the time in which users answer.
         held_seconds: how long a call may wait for its user's answer.
@@ -196,7 +197,7 @@ class Definition:
     resources: Annotated[Choice, options.Written(_Resources)] = Choice()
     unlisted: Annotated[StrictBool | None, Field(validation_alias=AliasPath("resources", "unlisted"))] = None
     era: Annotated[ByGlob[Era], _by_glob("auto", Era)] = ByGlob("auto")
-    scope: Scope = "shared"
+    scope: Scope | None = None
     ask: Annotated[ByGlob[Ask], _by_glob("hold", Ask)] = ByGlob("hold")
     task: Annotated[ByGlob[TaskRule], _RULES, BeforeValidator(_spread_rule)] = ByGlob(TaskRule())
     scopes: Annotated[Scopes, options.Written(options.ScopesByGlob, _scopes_of)] = Scopes()
@@ -236,11 +237,16 @@ class Definition:
     @property
     def depends_on_caller(self) -> bool:
         """Whether callers may get different lists, since the upstream knows who they are."""
-        return self.scope != "shared" or bool(self.forward_headers)
+        return self.scope not in (None, "shared") or bool(self.forward_headers)
+
+    @property
+    def session_scope(self) -> Scope:
+        """The callers who share a session: over HTTP, each has one of their own by default."""
+        return self.scope or ("caller" if self.transport == "http" else "shared")
 
     def serves_tool(self, name: str) -> bool:
-        """Return whether a tool, by the upstream's own name, may be listed and called. Sessions are not served."""
-        return self.tools.takes(name) and self.era.of(name) != "session"
+        """Return whether a tool, by the upstream's own name, may be listed and called."""
+        return self.tools.takes(name)
 
     @property
     def serves_unlisted(self) -> bool:

@@ -71,7 +71,6 @@ _KEYS: Final[Mapping[Transport, Collection[str]]] = {
 }
 _COMMON_KEYS: Final = ("type", "disabled", "gateway")
 _REASONS: Final[Mapping[Transport, str]] = {
-    "http": "it is called in sessions only (era), and the gateway does not serve such upstreams yet",
     "stdio": "the gateway does not run commands yet; only upstreams with a url are served",
     "python": "the gateway does not serve Python objects yet; only upstreams with a url are served",
 }
@@ -301,7 +300,7 @@ class _DocumentReading:
             self._validated(_OTHERS[transport], own, values, place)
         definition = self._validated(_OPTIONS, {**options, "name": name, "transport": transport}, values, place)
         self._claim(name, options["prefix"], place)
-        if definition is None or (transport == "http" and set(definition.era.values) != {"session"}):
+        if definition is None or transport == "http":
             return definition
         return NotServed(name, transport, _REASONS[transport])
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.protocol.jsonrpc import MAX_ID_CHARS
 from gateway.protocol.strict_json import EXTRA_VALUES
 from gateway.protocol.upstream import responses
 from gateway.protocol.upstream.cleaning import MAX_META_NAMES
@@ -205,7 +206,11 @@ def test_notifications_and_requests_are_told_apart() -> None:
     notice = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}'
 
     assert read_message(notice, OURS) == Notice("notifications/message", {"level": "info"})
-    assert read_message(message(method="elicitation/create"), OURS) == ServerRequest("elicitation/create")
+    assert read_message(message(method="elicitation/create"), OURS) == ServerRequest("elicitation/create", OURS)
+    for usable in ("q", -1, 0, 2**53 - 1):
+        assert read_message(message(id=usable, method="ping"), OURS) == ServerRequest("ping", usable)
+    for unusable in (None, True, 1.5, [1], "x" * (MAX_ID_CHARS + 1), 2**60):
+        assert read_message(message(id=unusable, method="ping"), OURS) == ServerRequest("ping", None)
 
 
 TEXTS = st.text(st.characters(codec=None) | st.sampled_from('\ud800\udfff\ud83d\ude00\\u"d8'), max_size=20)

@@ -12,7 +12,11 @@ from prometheus_client import CollectorRegistry
 
 from gateway.http_client.client import HttpClient
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.upstreams.client.connections import ConnectionPool
+from gateway.upstreams.client.session import SessionClient
+from gateway.upstreams.client.session_http import HttpSession
 from gateway.upstreams.client.stateless import StatelessClient
+from gateway.upstreams.config.definition import Scope
 from gateway.upstreams.credentials import CredentialHeaders, PlainHeaders
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
@@ -57,6 +61,27 @@ class Counting(UpstreamMetrics):
 
     def in_flight(self, upstream: str, requests: int) -> None:
         raise AssertionError
+
+
+def sessions_with(
+    http: HttpClient, telemetry: UpstreamMetrics, scope: Scope = "caller", **limits: Any
+) -> SessionClient:
+    """Return a client of an upstream that is called in sessions."""
+    pool = ConnectionPool(
+        NAME,
+        lambda subscribers: HttpSession(
+            NAME,
+            http,
+            PlainHeaders(),
+            telemetry,
+            client_info=CLIENT_INFO,
+            streams=http,
+            subscribers=subscribers,
+            is_of_one_caller=scope != "shared",
+        ),
+        **{"max_connections": 10, "idle_seconds": 300.0, **limits},
+    )
+    return SessionClient(NAME, pool, scope)
 
 
 def result(request_id: Any, **members: Any) -> dict[str, Any]:

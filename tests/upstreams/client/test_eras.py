@@ -12,16 +12,17 @@ import pytest
 
 from gateway.http_client.client import HttpClient
 from gateway.upstreams.client.dialects import Sessionless, Stateless
-from gateway.upstreams.client.eras import LEARNT_SECONDS, REFUSED_SECONDS, SUSPECTED_SECONDS, EraClient
+from gateway.upstreams.client.eras import LEARNT_SECONDS, SUSPECTED_SECONDS, EraClient
 from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.credentials import PlainHeaders
-from gateway.upstreams.failures import NeedsSession, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY
-from tests.upstreams.client.serving import CLIENT_INFO, NAME, SECONDS, Counting, Shop, result
+from tests.upstreams.client.serving import CLIENT_INFO, NAME, SECONDS, Counting, Shop, result, sessions_with
 from tests.upstreams.servers.earlier import OFFERED, REFUSALS, VERSIONS, Earlier
 from tests.upstreams.servers.plain_http import Exchange, Served
 from tests.upstreams.servers.recording import Recording
+from tests.upstreams.servers.session import InSessions
 
 OPTIONS: dict[str, Any] = {"requester": NOBODY, "seconds": SECONDS, "max_bytes": 1 << 20}
 AUTO: ByGlob[Era] = ByGlob("auto")
@@ -38,7 +39,10 @@ class Speaking:
             StatelessClient(NAME, http, PlainHeaders(), self.counted, client_info=CLIENT_INFO, dialect=each)
             for each in (Stateless(), dialect)
         )
-        self.client = EraClient(NAME, eras, stateless, sessionless, dialect, clock=lambda: self.now)
+        self.sessions = sessions_with(http, self.counted)
+        self.client = EraClient(
+            NAME, eras, stateless, sessionless, self.sessions, dialect=dialect, clock=lambda: self.now
+        )
 
     async def discover(self) -> dict[str, Any]:
         return await self.client.request("server/discover", {}, **OPTIONS)
@@ -51,9 +55,11 @@ class Speaking:
 @contextlib.asynccontextmanager
 async def speaking(server: Served, eras: ByGlob[Era] = AUTO) -> AsyncIterator[Speaking]:
     http = HttpClient(server.url)
+    upstream = Speaking(http, eras)
     try:
-        yield Speaking(http, eras)
+        yield upstream
     finally:
+        await upstream.sessions.aclose()
         await http.aclose()
 
 
@@ -94,19 +100,20 @@ async def test_requests_are_written_in_the_version_that_was_learnt_and_declare_n
             assert server.exchanges[2].header("mcp-protocol-version") == version
 
 
-async def test_a_session_is_ended_at_once_and_nothing_is_called() -> None:
-    with Earlier(session="s-1") as server:
+async def test_a_server_that_gives_a_session_is_called_in_sessions_and_the_first_one_is_ended() -> None:
+    with InSessions() as server:
         async with speaking(server) as upstream:
             for _ in range(2):
-                with pytest.raises(NeedsSession) as refused:
-                    await upstream.discover()
-                assert not refused.value.sent
+                found = await upstream.discover()
+                assert found == {"capabilities": OFFERED, "instructions": "Be kind."}, "it can announce changes"
                 assert upstream.client.era == "session"
-            assert server.methods == ["server/discover", "initialize", "DELETE"] * 2
-            assert server.exchanges[2].header("mcp-session-id") == "s-1"
-            with pytest.raises(NeedsSession):
-                await upstream.call()
-            assert server.methods.count("tools/call") == 0
+            assert (await upstream.call())["content"][0]["text"] == "hi"
+            server.wait_for("GET")
+            assert server.methods == [
+                *("server/discover", "initialize", "DELETE"),
+                *("initialize", "notifications/initialized", "GET", "tools/call"),
+            ]
+            assert server.ended == ["s-1"]
 
 
 async def test_a_server_of_both_eras_is_called_stateless() -> None:
@@ -254,7 +261,7 @@ async def test_calls_that_wait_for_an_upstream_that_cannot_be_reached_do_not_try
         raise UpstreamFailure(NAME, Reason.UNREACHABLE, sent=False)
 
     async with speaking(earlier) as upstream:
-        upstream.client._clients["stateless"].request = lost  # type: ignore[method-assign]
+        upstream.client._stateless.request = lost  # type: ignore[method-assign]
         for number in (1, 2):
             found = await asyncio.gather(*(upstream.call() for _ in range(10)), return_exceptions=True)
             assert [isinstance(each, UpstreamFailure) and each.concerns_all for each in found] == [True] * 10
@@ -308,16 +315,18 @@ async def test_a_call_that_was_sent_is_not_sent_again(earlier: Earlier) -> None:
             ]
 
 
-async def test_calls_alone_find_out_that_a_server_no_longer_needs_a_session() -> None:
-    with Earlier(session="s-1") as server:
+async def test_calls_find_out_that_a_server_no_longer_gives_sessions() -> None:
+    with InSessions() as server, Earlier() as other:
         async with speaking(server) as upstream:
-            for _ in range(2):
-                with pytest.raises(NeedsSession):
-                    await upstream.call()
-            assert server.methods == ["server/discover", "initialize", "DELETE"], "it is asked once"
-            server.session = None
-            upstream.now += REFUSED_SECONDS
+            await upstream.call()
+            server.server.run(server.server.stop())
+            server.server._handler = other.handle  # a new version of it is deployed
+            server.server.run(server.server.listen())
             assert (await upstream.call())["content"][0]["text"] == "hi"
+            eras = [upstream.client.era]
+            upstream.now += LEARNT_SECONDS
+            assert (await upstream.call())["content"][0]["text"] == "hi"
+            assert [*eras, upstream.client.era] == ["session", "sessionless"]
 
 
 @pytest.mark.parametrize("refusal", ["internal", "sdk1_params", "text", "page"])
@@ -336,6 +345,8 @@ async def test_a_server_that_gives_sessions_is_not_asked_for_each_call_though_an
         async with speaking(server, ByGlob("sessionless")) as upstream:
             upstream.now = 1.0
             for _ in range(3):
-                with pytest.raises(NeedsSession):
+                with pytest.raises(UpstreamFailure) as refused:
                     await upstream.call()
+                assert refused.value.reason is Reason.NEEDS_SESSION
+                assert not refused.value.sent
             assert server.methods == ["initialize", "DELETE"]

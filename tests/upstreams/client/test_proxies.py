@@ -14,7 +14,7 @@ from tests.http_client.peers import OK, always, ask, serving
 
 def client_of(url: str, proxy: str | None) -> HttpClient:
     definition = Definition("u", "u", "http", url, era=ByGlob("stateless"), proxy=proxy)
-    return connect(definition, UpstreamMetrics(CollectorRegistry()), "upstreams.json").http
+    return connect(definition, UpstreamMetrics(CollectorRegistry()), "upstreams.json").https[0]
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])

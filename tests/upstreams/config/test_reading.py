@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.errors import ConfigurationError
 from gateway.http_client.tls import TlsFiles
 from gateway.settings.rates import Rate
-from gateway.upstreams.config.definition import Credentials, Definition, NotServed, TaskRule, UpstreamFile
+from gateway.upstreams.config.definition import Credentials, Definition, TaskRule, UpstreamFile
 from gateway.upstreams.config.reading import MAX_FILE_BYTES, UpstreamReader
 from gateway.upstreams.config.reading import OPTIONS as FILE_OPTIONS
 
@@ -101,7 +101,7 @@ def test_an_entry_without_options_has_the_defaults() -> None:
     assert definition == Definition("bugs", "bugs", "http", URL)
     assert (definition.timeout_seconds, definition.held_seconds, definition.max_in_flight) == (60, 600, 64)
     assert (definition.max_result_bytes, definition.rate, definition.pin) == (16 * 2**20, None, "off")
-    assert (definition.scope, definition.depends_on_caller) == ("shared", False)
+    assert (definition.scope, definition.session_scope, definition.depends_on_caller) == (None, "caller", False)
     assert definition.task.of("x") == TaskRule()
 
 
@@ -140,7 +140,8 @@ def test_every_option_is_read(tmp_path: Path) -> None:
     assert (found.prompts.takes("abc"), found.prompts.takes("b")) == (True, False)
     assert not found.resources.takes("file:///etc/passwd")
     assert found.unlisted is True
-    assert (found.serves_tool("new"), found.serves_tool("old")) == (True, False)
+    assert (found.era.of("new"), found.era.of("old")) == ("stateless", "session")
+    assert found.serves_tool("old")
     assert found.ask.of("x") == "refuse"
     assert (found.task.of("x"), found.task.of("slow")) == (TaskRule("optional"), TaskRule("optional", 5.0))
     assert found.scopes.of("x") == {"bugs"}
@@ -210,11 +211,10 @@ def test_a_prefix_is_made_of_the_name(name: str, prefix: str) -> None:
     assert define(name=name).prefix == prefix
 
 
-def test_an_upstream_that_is_only_for_sessions_is_not_served() -> None:
-    found = read({"mcpServers": {"bugs": {"url": URL, "gateway": {"era": "session"}}}})
-    assert found.definitions == ()
-    assert [type(entry) for entry in found.not_served] == [NotServed]
-    assert "sessions" in found.not_served[0].reason
+@pytest.mark.parametrize(("scope", "depends"), [("shared", False), ("caller", True), ("call", True)])
+def test_an_upstream_may_be_called_only_in_sessions_of_any_scope(scope: str, depends: bool) -> None:
+    [found] = read({"mcpServers": {"bugs": {"url": URL, "gateway": {"era": "session", "scope": scope}}}}).definitions
+    assert (found.era.of("any"), found.session_scope, found.depends_on_caller) == ("session", scope, depends)
 
 
 def test_disabled_entries_are_left_out_and_not_read() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from gateway.upstreams import live
 from gateway.upstreams.config.definition import Credentials
-from gateway.upstreams.failures import NeedsSession, Reason
 from gateway.upstreams.lists import subscriptions
 from gateway.upstreams.lists.listing import read_all
 from tests.upstreams.lists.fakes import FakeUpstream, Served, definition_of, tool, unreachable, until
@@ -154,19 +153,6 @@ async def test_whoever_waits_for_the_first_list_finds_it_served(upstream: FakeUp
     async with served.running():
         await ready.wait()
         assert not served.parts.empty()
-
-
-async def test_a_server_that_needs_a_session_is_not_served_and_logged_once_and_does_not_alert(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    upstream = FakeUpstream("search")
-    upstream.problem = NeedsSession("bugs")
-    served = Served(definition_of(), upstream)
-    async with served.running():
-        await until(lambda: served.telemetry.failures[Reason.NEEDS_SESSION] >= 3)
-    assert served.parts.empty()
-    assert sum("needs a session" in record.getMessage() for record in caplog.records) == 1
-    assert not served.telemetry.refreshes, "the alert for lists that are not read goes by failed refreshes"
 
 
 @pytest.mark.parametrize(

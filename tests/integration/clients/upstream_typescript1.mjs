@@ -1,7 +1,8 @@
-// A server of the TypeScript SDK 1.x without sessions: each request has a server of its own.
-// Usage: node sessionless_typescript1.mjs FOLDER PORT [json], where FOLDER has the SDK in its node_modules. With the port
-// `stdio`, it is a server of one client, as bridges start it.
+// A server of the TypeScript SDK 1.x. Without sessions, each request has a server of its own.
+// Usage: node upstream_typescript1.mjs FOLDER PORT [json|sessions], where FOLDER has the SDK in its node_modules. With the
+// port `stdio`, it is a server of one client, as bridges start it.
 
+import { randomUUID } from 'node:crypto';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:http';
 import { resolve } from 'node:path';
@@ -31,6 +32,12 @@ function made() {
         const params = { mode: 'form', message: 'What is your name?', requestedSchema };
         return text((await extra.sendRequest({ method: 'elicitation/create', params }, ElicitResultSchema)).action);
     });
+    let calls = 0;
+    server.registerTool('count', {}, () => text(`${++calls}`));
+    server.registerTool('ask_aside', {}, async () => {
+        const requestedSchema = { type: 'object', properties: { name: { type: 'string' } } };
+        return text((await server.server.elicitInput({ message: 'What is your name?', requestedSchema })).action);
+    });
     server.registerTool('steps', {}, async extra => {
         const params = { progressToken: extra._meta?.progressToken, progress: 1, total: 2, message: 'half' };
         await extra.sendNotification({ method: 'notifications/progress', params });
@@ -46,7 +53,28 @@ function made() {
     return server;
 }
 
+const sessions = new Map();
+
+async function inSession(request, response) {
+    const id = request.headers['mcp-session-id'];
+    if (id !== undefined && !sessions.has(id)) {
+        response.writeHead(404).end('Session not found');
+        return;
+    }
+    let transport = sessions.get(id);
+    if (transport === undefined) {
+        transport = new StreamableHTTPServerTransport({
+            sessionIdGenerator: randomUUID,
+            onsessioninitialized: opened => sessions.set(opened, transport),
+            onsessionclosed: closed => sessions.delete(closed)
+        });
+        await made().connect(transport);
+    }
+    await transport.handleRequest(request, response);
+}
+
 const listener = createServer(async (request, response) => {
+    if (form === 'sessions') return inSession(request, response);
     if (request.method !== 'POST') {
         response.writeHead(405).end();
         return;

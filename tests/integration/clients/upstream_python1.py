@@ -1,4 +1,4 @@
-"""A server of the `mcp` SDK 1.x without sessions. Usage: python sessionless_python1.py PORT [json]."""
+"""A server of the `mcp` SDK 1.x. Usage: python upstream_python1.py PORT [json|sessions]; default: no sessions."""
 
 # mypy: ignore-errors
 # The type checker sees other versions, which are installed in its environment.
@@ -15,7 +15,7 @@ server = FastMCP(
     "python1",
     host="127.0.0.1",
     port=int(sys.argv[1]),
-    stateless_http=True,
+    stateless_http="sessions" not in sys.argv,
     json_response="json" in sys.argv,
     log_level="ERROR",
 )
@@ -56,6 +56,13 @@ async def ask(ctx: Context[Any, Any, Any]) -> str:
     """Ask the user."""
     answer = await ctx.elicit("What is your name?", Name)
     return answer.action
+
+
+@server.tool()
+async def count(ctx: Context[Any, Any, Any]) -> str:
+    """Count the calls of the session."""
+    ctx.session.calls = getattr(ctx.session, "calls", 0) + 1
+    return str(ctx.session.calls)
 
 
 @server.tool()

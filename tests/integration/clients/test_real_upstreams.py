@@ -1,4 +1,4 @@
-"""Real servers that need no session, behind two replicas in turn: each result is that of a direct call, to the byte."""
+"""Real servers behind two replicas in turn: each result is that of a direct call, to the byte."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ OURS = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
 """The members of a result that the gateway writes itself, as 2026-07-28 has them."""
 TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 """The texts in a JSON text. Some servers escape characters in them, which means the same."""
-TYPESCRIPT1 = (NODE / "bin/node", HERE / "sessionless_typescript1.mjs", NODE)
+TYPESCRIPT1 = (NODE / "bin/node", HERE / "upstream_typescript1.mjs", NODE)
 COMMANDS: Mapping[str, tuple[Path | str, ...]] = {
-    "python1": (PEERS / "mcp1/bin/python", HERE / "sessionless_python1.py"),
+    "python1": (PEERS / "mcp1/bin/python", HERE / "upstream_python1.py"),
     "typescript1": TYPESCRIPT1,
     "typescript2": (NODE / "bin/node", HERE / "stateless_typescript2.mjs", NODE),
     "fastmcp": (PEERS / "fastmcp/bin/python", HERE / "sessionless_fastmcp.py"),
@@ -50,7 +50,7 @@ COMMANDS: Mapping[str, tuple[Path | str, ...]] = {
 """The command that starts each server, but for the port at its end."""
 SERVERS = (
     *("python1-events", "python1-json", "typescript1-events", "typescript1-json", "fastmcp-events", "fastmcp-json"),
-    *("typescript2", "supergateway"),
+    *("typescript2", "supergateway", "python1-sessions", "typescript1-sessions"),
 )
 
 
@@ -71,6 +71,7 @@ UPSTREAMS: Mapping[str, Upstream] = {
     "typescript2": Upstream("typescript2", stateless=True),
     "typescript2-sessionless": Upstream("typescript2", options=SESSIONLESS),
 }
+SESSIONS = tuple(name for name in SERVERS if name.endswith("-sessions"))
 every_upstream = pytest.mark.parametrize("upstream", UPSTREAMS)
 every_stream = pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "json" not in name])
 
@@ -80,6 +81,7 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.ports = {name: free_port() for name in SERVERS}
+        self.sessions: dict[str, str] = {}
         self.outputs = {name: folder / name for name in SERVERS}
 
     def start(self, stack: contextlib.ExitStack) -> None:
@@ -87,7 +89,9 @@ class Running:
             kind, _, form = name.partition("-")
             output = stack.enter_context(self.outputs[name].open("wb"))
             process = subprocess.Popen(
-                [*COMMANDS[kind], str(port), *([form] if form == "json" else [])], cwd=REPOSITORY, stdout=output
+                [*COMMANDS[kind], str(port), *([form] if form in ("json", "sessions") else [])],
+                cwd=REPOSITORY,
+                stdout=output,
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
@@ -109,7 +113,21 @@ class Running:
             del message["params"]["_meta"]
             headers = {"mcp-protocol-version": VERSION}
         headers["accept"] = "application/json, text/event-stream"
+        if upstream.server in SESSIONS:
+            headers["mcp-session-id"] = self._session(upstream.server, headers)
         return httpx.post(self.url(upstream.server), json=message, headers=headers, timeout=20)
+
+    def _session(self, server: str, headers: Mapping[str, str]) -> str:
+        """Return the id of a session of our own."""
+        if server not in self.sessions:
+            params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "direct", "version": "1"}}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            opened = httpx.post(self.url(server), json=message, headers=headers, timeout=20)
+            own = {**headers, "mcp-session-id": opened.headers["mcp-session-id"]}
+            ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            httpx.post(self.url(server), json=ready, headers=own, timeout=20)
+            self.sessions[server] = own["mcp-session-id"]
+        return self.sessions[server]
 
     def result(self, name: str, method: str, params: Mapping[str, Any]) -> Written:
         """Return what the server itself answers."""
@@ -219,6 +237,8 @@ async def test_prompts_resources_and_templates_are_those_of_a_direct_call(
 def in_session(upstream: str) -> str:
     """Return what the answer to a question contains."""
     # The SDK 2 looks at the capabilities first, and the gateway declares none.
+    if upstream in SESSIONS:
+        return "This gateway passes no question" if upstream.startswith("python") else "no question of the server"
     return "does not support form elicitation" if upstream == "typescript2-sessionless" else '"era"'
 
 
@@ -234,6 +254,21 @@ async def test_a_question_ends_the_call_within_a_second(site: Site, upstream: st
             assert time.monotonic() - began < usual + 1, "the server itself may wait without an end"
             assert reply.result["isError"]
             assert in_session(upstream) in reply.text
+
+
+async def test_a_question_on_the_stream_of_the_session_ends_the_call_too(site: Site) -> None:
+    async with site.user("aside") as user:
+        for _ in site.urls:
+            reply = await user.call("typescript1-sessions__ask_aside")
+            assert reply.result["isError"]
+
+
+@pytest.mark.parametrize("upstream", SESSIONS)
+async def test_a_caller_has_one_session_in_each_replica(site: Site, upstream: str) -> None:
+    for name in ("ada-counts", "bob-counts"):
+        async with site.user(name) as user:
+            counted = [(await user.call(f"{upstream}__count")).text for _ in range(6)]
+        assert counted == ["1", "1", "2", "2", "3", "3"]
 
 
 async def test_a_question_that_is_a_result_reaches_the_client_of_either_replica(site: Site) -> None:

@@ -1,0 +1,154 @@
+"""The client of an upstream that is called in sessions: each request takes one of its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Mapping, Sequence
+from typing import Any, Final, Unpack
+
+from gateway.protocol.upstream.cleaning import drop_reserved
+from gateway.upstreams.client.connections import ConnectionPool, PooledConnection, Subscribers
+from gateway.upstreams.config.definition import Scope
+from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import Changes, RequestOptions, UpstreamCaller
+
+DISCOVER: Final = "server/discover"
+
+LISTEN_OPEN_SECONDS: Final = 30.0
+"""How long a session may take to open for a stream of changes."""
+
+SUBSCRIBE_SECONDS: Final = 10.0
+MAX_SUBSCRIBED_BYTES: Final = 64 * 1024
+"""How long a subscription may take, and how large its answer may be."""
+
+MAX_WAITING_CHANGES: Final = 1000
+"""How many changes may wait to be passed on. They say only that something is to be read again."""
+
+_RESOURCES: Final = "resourceSubscriptions"
+_CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+
+
+class SessionClient:
+    """Sends requests to one upstream in sessions. The scope says who shares one.
+
+    Not thread-safe: it belongs to one event loop.
+    """
+
+    probe_method: Final = "ping"
+
+    def __init__(self, upstream: str, connections: ConnectionPool, scope: Scope) -> None:
+        self._upstream = upstream
+        self._connections = connections
+        self._scope = scope
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
+    ) -> dict[str, Any]:
+        """Send a request and return its result; see `StatelessClient.request`.
+
+        If the session had ended before the request came, it is sent once more in a new one. The result of
+        `server/discover` is what the upstream answered to `initialize`.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + options["seconds"]
+        key = self._key(method, options["requester"])
+        with contextlib.suppress(LostSession):
+            return await self._request(key, method, params, ends_at, options)
+        return await self._request(key, method, params, ends_at, options)
+
+    async def _request(
+        self, key: Hashable | None, method: str, params: Mapping[str, Any], ends_at: float, options: RequestOptions
+    ) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        async with self._connections.use(key, options["requester"], seconds=ends_at - loop.time()) as pooled:
+            if method == DISCOVER:
+                introduction = pooled.introduction
+                return {name: introduction.get(name) for name in ("capabilities", "instructions")}
+            remaining: RequestOptions = {**options, "seconds": ends_at - loop.time()}
+            return await pooled.connection.request(method, params, **remaining)
+
+    @contextlib.asynccontextmanager
+    async def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AsyncIterator[Changes]:
+        """Hear the changes of an upstream, in the session in which the gateway reads its lists.
+
+        Raises:
+            UpstreamError: it refuses a subscription.
+            UpstreamFailure: there is no session.
+        """
+        key = self._key("", requester)
+        async with self._connections.use(key, requester, seconds=LISTEN_OPEN_SECONDS) as pooled:
+            if not pooled.subscribers.can_hear:
+                detail = "it has no stream on which it could announce changes"
+                raise UpstreamFailure(self._upstream, Reason.NOT_FOUND, sent=False, detail=detail)
+            waiting = asyncio.Queue[tuple[str, dict[str, Any]]](MAX_WAITING_CHANGES)
+
+            def hear(method: str, params: dict[str, Any]) -> None:
+                if not waiting.full():
+                    waiting.put_nowait((method, params))
+
+            with pooled.subscribers.hearing(hear):
+                async with self._following(pooled, wanted.get(_RESOURCES, ()), requester):
+                    changes = _changes(pooled.subscribers, waiting)
+                    async with contextlib.aclosing(changes):
+                        yield changes
+
+    @contextlib.asynccontextmanager
+    async def _following(
+        self, pooled: PooledConnection, uris: Sequence[str], requester: UpstreamCaller
+    ) -> AsyncIterator[None]:
+        """Subscribe to resources. Two streams of one session may follow the same: the last one ends that."""
+        counts, followed = pooled.subscribers.uris, list[str]()
+        try:
+            for uri in uris:
+                if not counts[uri]:
+                    await _subscribe(pooled, "resources/subscribe", uri, requester)
+                counts[uri] += 1
+                followed.append(uri)
+            yield
+        finally:
+            for uri in followed:
+                counts[uri] -= 1
+                if not counts[uri]:
+                    del counts[uri]
+                    with contextlib.suppress(UpstreamError, UpstreamFailure):
+                        await _subscribe(pooled, "resources/unsubscribe", uri, requester)
+
+    async def aclose(self) -> None:
+        """End the sessions that are not in use, and the others as soon as nobody uses them."""
+        await self._connections.aclose()
+
+    def _key(self, method: str, requester: UpstreamCaller) -> Hashable | None:
+        """Return what requests that share a session have in common; None for one that has its session alone."""
+        if self._scope == "shared":
+            return ()
+        if self._scope == "call" and method in _CALLS:
+            return None
+        return requester.principal, tuple(sorted(requester.headers.items()))
+
+
+async def _subscribe(pooled: PooledConnection, method: str, uri: str, requester: UpstreamCaller) -> None:
+    await pooled.connection.request(
+        method, {"uri": uri}, requester=requester, seconds=SUBSCRIBE_SECONDS, max_bytes=MAX_SUBSCRIBED_BYTES
+    )
+
+
+async def _changes(
+    subscribers: Subscribers, waiting: asyncio.Queue[tuple[str, dict[str, Any]]]
+) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+    """Yield changes until the session has ended."""
+    ended = asyncio.create_task(subscribers.ended.wait())
+    try:
+        while True:
+            change = asyncio.create_task(waiting.get())
+            try:
+                await asyncio.wait({change, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if not change.done():
+                    return
+                method, params = change.result()
+            finally:
+                change.cancel()
+            drop_reserved(params)
+            yield method, params
+    finally:
+        ended.cancel()

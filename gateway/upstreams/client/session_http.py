@@ -1,0 +1,294 @@
+"""A session over HTTP, as servers of 2024-11-05 to 2025-11-25 have it ("Streamable HTTP", "Session Management").
+
+A server sends on the stream of a GET request whatever is not part of an answer. The stream is opened before the first
+call, since servers of the TypeScript SDK send progress, logs and questions of calls there. A stream whose events have
+ids is resumed if it breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final
+
+from typing_extensions import override
+
+from gateway.http_client.client import HttpClient, HttpResponse
+from gateway.http_client.failures import HttpFailure
+from gateway.protocol.upstream.earlier_requests import SPOKEN
+from gateway.protocol.upstream.event_stream import EventStream
+from gateway.protocol.upstream.notices import LOG, PROGRESS
+from gateway.protocol.upstream.responses import Message, Notice, Result, ServerRequest
+from gateway.protocol.versions import INITIALIZE
+from gateway.runtime.jitter import varied
+from gateway.upstreams.client.connections import Subscribers
+from gateway.upstreams.client.dialects import InSession
+from gateway.upstreams.client.replies import is_question
+from gateway.upstreams.client.stateless import (
+    END_SECONDS,
+    LISTEN_SECONDS,
+    MAX_CHANGE_BYTES,
+    STREAM_FACTOR,
+    HttpJob,
+    StatelessClient,
+)
+from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.readings import Count
+
+MAX_INTRODUCTION_BYTES: Final = 256 * 1024
+"""The largest answer to `initialize`."""
+
+STREAM_SECONDS: Final = 1.0
+"""How long a new session waits for its stream: some servers answer only when they have something to send."""
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""How long to wait before a stream is opened again. The pauses grow while that fails."""
+
+MAX_RESUMED: Final = 100
+"""How often the stream of one request is resumed."""
+
+_SESSION: Final = "mcp-session-id"
+_SESSION_ID: Final = re.compile(r"[!-~]{1,1024}", re.ASCII)
+_OK: Final = 200
+_BAD_REQUEST: Final = 400
+_NOT_FOUND: Final = 404
+_NO_STREAM: Final = 405
+_NO_SUCH_METHOD: Final = -32601
+_LOST_CODES: Final = frozenset({-32000, -32600})
+"""Errors with which servers refuse the id of a session with status 400, whatever they should send."""
+_OF_REQUESTS: Final = frozenset({PROGRESS, LOG})
+_SET_LEVEL: Final = "logging/setLevel"
+_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class HttpSession(StatelessClient):
+    """One session with an upstream; a `Connection`. The arguments of `StatelessClient` apply.
+
+    `streams` has the connections of streams of GET requests, so that they take none from calls. `subscribers` hear what
+    the upstream sends outside of requests. If the session `is_of_one_caller`, a log message that names no request
+    belongs to the only one that runs.
+    """
+
+    def __init__(
+        self, *args: Any, streams: HttpClient, subscribers: Subscribers, is_of_one_caller: bool, **kwargs: Any
+    ) -> None:
+        self._said = InSession()
+        super().__init__(*args, dialect=self._said, **kwargs)
+        self._streams = streams
+        self._subscribers = subscribers
+        self._is_of_one_caller = is_of_one_caller
+        self._requester: UpstreamCaller | None = None
+        self._running: dict[int, HttpJob] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._tells: set[asyncio.Task[None]] = set()
+        self._level: str | None = None
+        self._can_log = False
+
+    async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
+        """Begin the session, and return the result of `initialize`; see `Connection.open`."""
+        sessions = list[str]()
+        result = await self.request(
+            INITIALIZE,
+            {},
+            requester=requester,
+            seconds=seconds,
+            max_bytes=MAX_INTRODUCTION_BYTES,
+            on_headers=lambda headers: sessions.append(headers.get(_SESSION, "")),
+        )
+        self._requester = requester
+        self._said.session = sessions[-1] if _SESSION_ID.fullmatch(sessions[-1]) else ""
+        version, capabilities = result.get("protocolVersion"), result.get("capabilities")
+        if version not in SPOKEN or (sessions[-1] and not self._said.session):
+            detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}, or no valid session"
+            raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
+        self._said.version = version
+        self._can_log = isinstance(capabilities, dict) and "logging" in capabilities
+        try:
+            await self._tell(*self._said.notifying("notifications/initialized", {}), requester, END_SECONDS)
+        except HttpFailure as failure:
+            raise self._counted(self._http_failure(failure)) from None
+        if self._said.session:
+            await self._listen_from_now_on(requester)
+        return result
+
+    async def aclose(self) -> None:
+        """End the session, if the upstream lets its clients do that."""
+        self._subscribers.ended.set()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        if self._said.session and self._requester is not None:
+            await self.end_session(self._said.session, self._requester)
+
+    @override
+    async def _cancellable(self, job: HttpJob) -> Result:
+        if job.hearing.log_level is not None and job.method != _SET_LEVEL:
+            await self._set_level(job.hearing.log_level, job)
+        self._running[job.request_id] = job
+        try:
+            return await super()._cancellable(job)
+        finally:
+            del self._running[job.request_id]
+
+    async def _set_level(self, level: str, job: HttpJob) -> None:
+        """Let the upstream send log messages of a level. It applies to the whole session, so it only ever sinks."""
+        if not self._can_log or level not in _LEVELS:
+            return
+        if self._level is not None and _LEVELS.index(self._level) <= _LEVELS.index(level):
+            return
+        self._level = level
+        seconds = job.deadline - asyncio.get_running_loop().time()
+        with contextlib.suppress(UpstreamError):  # it sends what it likes
+            await self.request(
+                _SET_LEVEL,
+                {"level": level},
+                requester=job.caller,
+                seconds=seconds,
+                max_bytes=MAX_INTRODUCTION_BYTES,
+            )
+
+    @override
+    async def _refusal(self, response: HttpResponse, job: HttpJob) -> UpstreamFailure | UpstreamError:
+        refusal = await super()._refusal(response, job)
+        if self._said.session and _names_session(refusal, response.status):
+            self._subscribers.ended.set()
+            return LostSession(self._upstream)
+        return refusal
+
+    @override
+    def _replies(self, message: Message, job: HttpJob) -> bool:
+        if not isinstance(message, ServerRequest):
+            return False
+        self._reply(message, job.caller)
+        return True
+
+    def _reply(self, asked: ServerRequest, caller: UpstreamCaller) -> None:
+        if is_question(asked):
+            self._telemetry.dropped(self._upstream, "question")
+        if asked.request_id is None:
+            return
+        task = asyncio.create_task(self._said_back(asked, caller))
+        self._tells.add(task)
+        task.add_done_callback(self._tells.discard)
+
+    async def _said_back(self, asked: ServerRequest, caller: UpstreamCaller) -> None:
+        with contextlib.suppress(HttpFailure, UpstreamFailure):
+            await self._tell(*self._said.replying(asked, self._upstream), caller, END_SECONDS)
+
+    @override
+    async def _events(self, pieces: AsyncIterator[bytes], job: HttpJob, count: Count) -> AsyncGenerator[Message, None]:
+        events = EventStream(job.max_bytes)
+        limit = STREAM_FACTOR * job.max_bytes
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(MAX_RESUMED):
+                try:
+                    async for message in self._messages(pieces, job, count, limit=limit, events=events):
+                        yield message
+                except UpstreamFailure as failure:
+                    if failure.reason is not Reason.CUT or not events.last_id:
+                        raise
+                if not events.last_id:
+                    return
+                await stack.aclose()
+                await asyncio.sleep((events.retry_ms or 0) / 1000)
+                resumed = await self._resumed(events.last_id, job, stack)
+                if resumed is None:
+                    return
+                events, pieces = _resuming(events, job.max_bytes), resumed.chunks()
+
+    async def _resumed(self, last_id: bytes, job: HttpJob, stack: contextlib.AsyncExitStack) -> HttpResponse | None:
+        """Open the stream of a request again; None if the upstream does not let that happen."""
+        headers = [*self._said.headers(), (b"last-event-id", last_id)]
+        credentials = await self._authorized(job, self._credentials.headers(job.caller))
+        try:
+            getting = self._http.get([*headers, *credentials], deadline=job.deadline)
+            response = await stack.enter_async_context(getting)
+        except HttpFailure as failure:
+            raise self._failure(Reason.CUT, failure.detail) from None
+        return response if response.status == _OK else None
+
+    async def _listen_from_now_on(self, requester: UpstreamCaller) -> None:
+        """Open the stream of the session, and wait a moment until the upstream has it."""
+        opened = asyncio.Event()
+        self._listening = asyncio.create_task(self._keep_listening(requester, opened))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STREAM_SECONDS):
+                await opened.wait()
+
+    async def _keep_listening(self, requester: UpstreamCaller, opened: asyncio.Event) -> None:
+        events, pause = EventStream(MAX_CHANGE_BYTES), FIRST_PAUSE_SECONDS
+        while not self._subscribers.ended.is_set():
+            began = asyncio.get_running_loop().time()
+            with contextlib.suppress(UpstreamFailure, UpstreamError, HttpFailure):
+                if not await self._listened(requester, opened, events):
+                    return
+            opened.set()
+            is_steady = asyncio.get_running_loop().time() - began > pause
+            pause = FIRST_PAUSE_SECONDS if is_steady else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(varied(max(pause, (events.retry_ms or 0) / 1000)))
+            events = _resuming(events, MAX_CHANGE_BYTES)
+
+    async def _listened(self, requester: UpstreamCaller, opened: asyncio.Event, events: EventStream) -> bool:
+        """Hear what comes on one stream. Return whether to open another one."""
+        job = self._job("", {}, {"requester": requester, "seconds": LISTEN_SECONDS, "max_bytes": MAX_CHANGE_BYTES})
+        headers = [*self._said.headers(), *await self._credentials.headers(requester)]
+        if events.last_id:
+            headers.append((b"last-event-id", events.last_id))
+        async with self._streams.get(headers, deadline=job.deadline) as response:
+            self._subscribers.can_hear = response.status == _OK
+            opened.set()
+            if response.status == _NOT_FOUND:
+                self._subscribers.ended.set()
+            if response.status in (_NOT_FOUND, _NO_STREAM):
+                return False
+            if response.status == _OK:
+                async for message in self._messages(self._kept(response), job, limit=None, events=events):
+                    self._hear(message, requester)
+        return True
+
+    def _hear(self, message: Message, requester: UpstreamCaller) -> None:
+        """Take what came on the stream of the session."""
+        if isinstance(message, ServerRequest):
+            self._reply(message, requester)
+        elif isinstance(message, Notice):
+            job = self._meant(message)
+            if job is not None or message.method not in _OF_REQUESTS:
+                self._notify(message, job)
+            else:
+                self._telemetry.dropped(self._upstream, "notification")
+
+    @override
+    def _notify(self, notice: Notice, job: HttpJob | None) -> None:
+        if notice.method in _OF_REQUESTS and job is not None:
+            super()._notify(notice, job)
+        elif not self._subscribers.notice(notice.method, notice.params):
+            self._telemetry.dropped(self._upstream, "notification")
+
+    def _meant(self, notice: Notice) -> HttpJob | None:
+        """Return the running request that a notification is about, None if it is about none or that is unclear."""
+        if notice.method == PROGRESS:
+            token = notice.params.get("progressToken")
+            return self._running.get(token) if type(token) is int else None
+        if notice.method == LOG and self._is_of_one_caller and len(self._running) == 1:
+            return next(iter(self._running.values()))
+        return None
+
+
+def _resuming(events: EventStream, max_bytes: int) -> EventStream:
+    """Return a reader of the stream that continues another one."""
+    resuming = EventStream(max_bytes)
+    resuming.last_id, resuming.retry_ms = events.last_id, events.retry_ms
+    return resuming
+
+
+def _names_session(refusal: UpstreamFailure | UpstreamError, status: int) -> bool:
+    """Return whether a refusal says that the session has ended. Servers say so before they look at the request."""
+    if isinstance(refusal, UpstreamError):
+        if status == _NOT_FOUND:
+            return refusal.code != _NO_SUCH_METHOD
+        return status == _BAD_REQUEST and refusal.code in _LOST_CODES and "session" in refusal.message.lower()
+    return status == _NOT_FOUND

@@ -1,0 +1,337 @@
+"""Calls in sessions: whose session it is, how it ends, what a server sends in it, and what is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.http_client.client import HttpClient
+from gateway.sealing.principal import Principal
+from gateway.upstreams.client import connections
+from gateway.upstreams.client.session import SessionClient
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import NOBODY, UpstreamCaller
+from loadtest.cluster import wait_until
+from tests.upstreams.client.serving import SECONDS, Counting, sessions_with
+from tests.upstreams.servers.session import LOST, InSessions
+
+ADA = UpstreamCaller(principal=Principal("https://issuer.example", "ada", "desk"))
+BOB = UpstreamCaller(principal=Principal("https://issuer.example", "bob", "desk"))
+
+
+class Calling:
+    """A client of a server, and what it counts."""
+
+    def __init__(self, client: SessionClient, counted: Counting) -> None:
+        self.client = client
+        self.counted = counted
+
+    async def ask(self, method: str, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+        return await self.client.request(
+            method, params, **{"requester": ADA, "seconds": SECONDS, "max_bytes": 1 << 20, **options}
+        )
+
+    async def call(self, tool: str, arguments: dict[str, Any] | None = None, **options: Any) -> str:
+        result = await self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **options)
+        text: str = result["content"][0]["text"]
+        return text
+
+
+@contextlib.asynccontextmanager
+async def calling(server: InSessions, **options: Any) -> AsyncIterator[Calling]:
+    http, counted = HttpClient(server.url), Counting()
+    client = sessions_with(http, counted, **options)
+    try:
+        yield Calling(client, counted)
+    finally:
+        await client.aclose()
+        await http.aclose()
+
+
+async def test_a_caller_keeps_a_session_that_no_other_caller_has() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            counts = [await upstream.call("count", requester=who) for who in (ADA, BOB, ADA, NOBODY, ADA, BOB)]
+        assert counts == ["1: 1", "2: 1", "1: 2", "3: 1", "1: 3", "2: 2"]
+        assert sorted(server.ended) == ["s-1", "s-2", "s-3"]
+
+
+async def test_callers_with_other_headers_have_other_sessions() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            for value in ("a", "b", "a"):
+                who = UpstreamCaller(principal=ADA.principal, headers={"x-token": value})
+                await upstream.call("count", requester=who)
+        assert [name for name, _ in server.ran] == ["s-1", "s-2", "s-1"]
+
+
+async def test_all_callers_share_a_session_where_the_scope_says_so() -> None:
+    with InSessions() as server:
+        async with calling(server, scope="shared") as upstream:
+            await asyncio.gather(*(upstream.call("count", requester=who) for who in (ADA, BOB, NOBODY)))
+        assert {name for name, _ in server.ran} == {"s-1"}
+
+
+async def test_each_call_has_a_session_of_its_own_where_the_scope_says_so() -> None:
+    with InSessions() as server:
+        async with calling(server, scope="call") as upstream:
+            for _ in range(3):
+                assert (await upstream.call("count")).endswith(": 1")
+            for _ in range(3):
+                await upstream.ask("tools/list", {}, requester=NOBODY)
+            assert len(server.open) == 1, "those of the calls are ended, that of the lists stays"
+        assert len({name for name, _ in server.ran}) == 3
+
+
+async def test_many_calls_at_once_open_one_session() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            await asyncio.gather(*(upstream.call("echo", {"text": "hi"}) for _ in range(20)))
+        assert server.methods.count("initialize") == 1
+
+
+async def test_a_call_that_leaves_while_the_session_opens_does_not_end_that_for_others() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            first = asyncio.create_task(upstream.call("count"))
+            second = asyncio.create_task(upstream.call("count"))
+            await asyncio.sleep(0)
+            first.cancel()
+            assert await second == "1: 1"
+
+
+@pytest.mark.parametrize("lost", LOST)
+async def test_a_session_that_the_server_forgot_is_replaced_and_the_call_sent_again(lost: str) -> None:
+    with InSessions(lost=lost) as server:
+        async with calling(server) as upstream:
+            await upstream.call("count")
+            server.forget()
+            assert await upstream.call("count") == "2: 1"
+        assert server.ran == [("s-1", "count"), ("s-2", "count")]
+
+
+async def test_a_session_that_is_lost_again_and_again_ends_the_call_without_an_effect() -> None:
+    class Forgetful(InSessions):
+        def _initialize(self, exchange: Any, message: Any) -> None:
+            super()._initialize(exchange, message)
+            self.forget()
+
+    with Forgetful() as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamFailure) as failed:
+                await upstream.call("count")
+        assert failed.value.reason is Reason.LOST_SESSION
+        assert not failed.value.sent
+        assert server.ran == []
+
+
+async def test_an_error_of_a_tool_that_speaks_of_a_session_is_passed_on_and_nothing_is_sent_again() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamError):
+                await upstream.call("fails")
+            assert await upstream.call("count") == "1: 2"
+        assert server.methods.count("initialize") == 1
+
+
+async def test_a_call_whose_stream_ends_without_an_answer_may_have_acted_and_is_not_sent_again() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamFailure) as failed:
+                await upstream.call("cut")
+        assert failed.value.reason is Reason.CUT
+        assert failed.value.sent
+        assert server.ran == [("s-1", "cut")]
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_stream_with_event_ids_is_resumed(cut: bool) -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            assert await upstream.call("resumed", {"cut": cut}) == "resumed"
+        assert len(server.resumed_from) == 1
+        assert server.ran == [("s-1", "resumed")]
+
+
+@pytest.mark.parametrize("tool", ["ask", "ask_aside"])
+@pytest.mark.parametrize("method", ["elicitation/create", "sampling/createMessage", "tasks/get", "nonsense"])
+async def test_a_question_is_refused_at_once_and_the_call_ends_in_the_words_of_the_server(
+    tool: str, method: str
+) -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            answer = msgspec.json.decode(await upstream.call(tool, {"method": method}))
+            assert upstream.counted.things == ["question"]
+        assert answer["id"] == "q"
+        assert answer["error"]["code"] == -32601
+        assert "'shop'" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("tool", ["ask", "ask_aside"])
+@pytest.mark.parametrize(("method", "result"), [("ping", {}), ("roots/list", {"roots": []})])
+async def test_a_ping_is_answered_and_no_directory_of_a_caller_is_told(
+    tool: str, method: str, result: dict[str, Any]
+) -> None:
+    caller = UpstreamCaller(principal=ADA.principal, capabilities={"roots": {"listChanged": True}})
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            answer = msgspec.json.decode(await upstream.call(tool, {"method": method}, requester=caller))
+        assert answer["result"] == result
+        initialize = next(each for each in server.messages if each.get("method") == "initialize")
+        assert initialize["params"]["capabilities"] == {}
+
+
+async def test_progress_and_logs_on_the_stream_of_the_session_reach_the_call_they_belong_to() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            told = list[Any]()
+
+            def hear(method: str, params: dict[str, Any]) -> None:
+                told.append((method.rpartition("/")[2], params))
+                if len(told) == 2:
+                    server.server._loop.call_soon_threadsafe(server.gate.set)
+
+            await upstream.call("report_aside", on_notice=hear, wants_progress=True, log_level="info")
+        assert told == [("progress", {"progress": 1}), ("message", {"level": "warning", "data": "aside"})]
+
+
+async def test_a_log_message_that_could_be_about_two_calls_is_dropped() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            told: list[Any] = []
+            options: dict[str, Any] = {"on_notice": lambda *each: told.append(each), "log_level": "info"}
+            slow = asyncio.create_task(upstream.call("slow", **options))
+            await asyncio.to_thread(server.wait_begun)
+            report = asyncio.create_task(upstream.call("report_aside", **options))
+            things = upstream.counted.things
+            await asyncio.to_thread(wait_until, lambda: things.count("notification") >= 2, "two notices dropped")
+            server.server._loop.call_soon_threadsafe(server.gate.set)
+            assert [*await asyncio.gather(slow, report)] == ["finally", "done"]
+        assert told == []
+
+
+async def test_the_level_of_logs_is_set_once_for_a_session_and_only_sinks() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            for level in ("warning", "error", "warning", "debug", "info"):
+                await upstream.call("echo", {"text": "hi"}, log_level=level)
+        levels = [each["params"]["level"] for each in server.messages if each.get("method") == "logging/setLevel"]
+        assert levels == ["warning", "debug"]
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_at_the_server() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            task = asyncio.create_task(upstream.call("slow"))
+            await asyncio.to_thread(server.wait_begun)
+            task.cancel()
+            await asyncio.to_thread(server.wait_for, "notifications/cancelled")
+            (cancelled,) = (each for each in server.messages if each.get("method") == "notifications/cancelled")
+            (called,) = (each for each in server.messages if each.get("method") == "tools/call")
+            assert cancelled["params"]["requestId"] == called["id"]
+            assert await upstream.call("count") == "1: 2", "the session goes on"
+
+
+async def test_the_first_of_two_answers_counts_and_the_session_stays_usable() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            assert await upstream.call("twice") == "first"
+            assert await upstream.call("count") == "1: 2"
+
+
+async def test_a_question_about_a_call_that_has_ended_is_refused() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            assert await upstream.call("late") == "ended"
+            await asyncio.to_thread(server.wait_for, "answer")
+        assert server.answers[-1]["error"]["code"] == -32601
+
+
+async def test_changes_are_heard_on_the_stream_and_resources_followed_once() -> None:
+    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["note://today"]}
+    with InSessions() as server:
+        async with calling(server) as upstream, upstream.client.listen(wanted, requester=NOBODY) as changes:
+            async with upstream.client.listen(wanted, requester=NOBODY):
+                server.send("tools/list_changed")
+                assert await anext(changes) == ("notifications/tools/list_changed", {})
+            server.send("resources/updated", uri="note://today")
+            assert await anext(changes) == ("notifications/resources/updated", {"uri": "note://today"})
+            assert server.open["s-1"].uris == {"note://today"}, "another stream of the session still follows it"
+            server.forget()
+            with pytest.raises(UpstreamFailure):
+                await upstream.ask("tools/list", {}, requester=NOBODY, seconds=0)
+        assert server.methods.count("resources/subscribe") == 1
+
+
+async def test_a_stream_of_changes_ends_with_its_session() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream, upstream.client.listen({}, requester=NOBODY) as changes:
+            server.forget()
+            await upstream.ask("tools/list", {}, requester=NOBODY)
+            assert await anext(changes, None) is None
+
+
+async def test_a_server_without_a_stream_is_called_all_the_same_and_announces_nothing() -> None:
+    with InSessions(has_stream=False) as server:
+        async with calling(server) as upstream:
+            assert await upstream.call("echo", {"text": "hi"}) == "hi"
+            with pytest.raises(UpstreamFailure, match="no stream"):
+                async with upstream.client.listen({}, requester=ADA):
+                    pass
+        assert server.methods.count("GET") == 1
+
+
+async def test_a_session_that_nobody_uses_is_ended() -> None:
+    with InSessions() as server:
+        async with calling(server, idle_seconds=0.05) as upstream:
+            await upstream.call("count")
+            await asyncio.to_thread(server.wait_for, "DELETE")
+            assert await upstream.call("count") == "2: 1"
+
+
+async def test_the_session_unused_for_longest_gives_way_and_one_in_use_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ROOM_SECONDS", 0.05)
+    with InSessions() as server:
+        async with calling(server, max_connections=2) as upstream:
+            slow = asyncio.create_task(upstream.call("slow", requester=ADA))
+            await asyncio.to_thread(server.wait_begun)
+            await upstream.call("count", requester=BOB)
+            assert await upstream.call("count", requester=NOBODY) == "3: 1"
+            assert server.ended == ["s-2"]
+            other = asyncio.create_task(upstream.call("slow", requester=BOB))
+            await asyncio.to_thread(wait_until, lambda: len(server.ran) == 4, "the second slow call")
+            with pytest.raises(UpstreamFailure) as busy:
+                await upstream.call("count", requester=NOBODY)
+            assert busy.value.reason is Reason.BUSY
+            assert not busy.value.sent
+            server.server._loop.call_soon_threadsafe(server.gate.set)
+            assert [*await asyncio.gather(slow, other)] == ["finally", "finally"]
+
+
+@pytest.mark.parametrize("version", ["2024-10-07", "2026-07-28", ""])
+async def test_a_session_in_a_version_that_the_gateway_does_not_speak_is_refused(version: str) -> None:
+    with InSessions(version=version) as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamFailure) as failed:
+                await upstream.call("count")
+        assert failed.value.reason is Reason.MALFORMED
+        assert not failed.value.sent
+        assert server.ran == []
+
+
+async def test_a_server_that_never_answers_initialize_costs_a_call_its_own_time() -> None:
+    class Silent(InSessions):
+        def _initialize(self, exchange: Any, message: Any) -> None:
+            exchange.begin_events()
+
+    with Silent() as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamFailure) as failed:
+                await upstream.call("count", seconds=0.2)
+        assert failed.value.reason in (Reason.TIMED_OUT, Reason.CUT)
+        assert not failed.value.sent or server.ran == []
