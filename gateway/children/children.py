@@ -39,11 +39,15 @@ class ChildFailure(GatewayError):
     """A child cannot be started. The text says why, without its arguments and variables."""
 
 
+class NoRoomForChild(ChildFailure):
+    """So many children run that no other one may be started."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A program to run. Its text contains neither arguments nor variables, which may be secret.
 
-    A program without a slash is looked for in the `PATH` of `env`.
+    A program without a slash is looked for in the `PATH` of `env`. Without a `cwd`, it runs where this process does.
     """
 
     argv: Sequence[str] = field(repr=False)
@@ -137,7 +141,7 @@ class Children:
         if self._link is None or self._link.is_lost:
             self._link = _Link()
         if len(self._link.children) >= self._most:
-            raise ChildFailure(f"{self._most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
+            raise NoRoomForChild(f"{self._most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
         return await self._link.start(next(self._numbers), program)
 
     async def aclose(self) -> None:
@@ -190,7 +194,12 @@ class _Link:
 
     async def start(self, number: int, program: Program) -> ChildProcess:
         child = self.children[number] = ChildProcess(number, self)
-        order = {"start": number, "argv": list(program.argv), "env": dict(program.env), "cwd": program.cwd}
+        order = {
+            "start": number,
+            "argv": list(program.argv),
+            "env": dict(program.env),
+            "cwd": program.cwd or str(Path.cwd()),
+        }
         ours, theirs = _pipes()
         try:
             async with asyncio.timeout(START_SECONDS):

@@ -31,7 +31,7 @@ from gateway.children.environment import environment
     ],
 )
 def test_what_programs_need_is_passed_on(name: str) -> None:
-    assert environment({name: "x"}, {}) == {name: "x"}
+    assert environment({name: "x"}, {}, ()) == {name: "x"}
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_what_programs_need_is_passed_on(name: str) -> None:
     ],
 )
 def test_other_variables_are_not(name: str) -> None:
-    assert environment({name: "x"}, {}) == {}
+    assert environment({name: "x"}, {}, ()) == {}
 
 
 def test_an_entry_adds_and_replaces_variables() -> None:
-    assert environment({"PATH": "/bin", "HOME": "/root"}, {"PATH": "/opt/bin", "GITHUB_TOKEN": "t"}) == {
+    assert environment({"PATH": "/bin", "HOME": "/root"}, {"PATH": "/opt/bin", "GITHUB_TOKEN": "t"}, ()) == {
         "PATH": "/opt/bin",
         "HOME": "/root",
         "GITHUB_TOKEN": "t",
