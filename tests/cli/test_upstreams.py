@@ -98,13 +98,13 @@ def test_the_list_names_what_is_served_and_why_something_is_not(tmp_path: Path, 
     only = {"tools": {"allow": ["echo"]}, "prompts": {"allow": []}, "resources": {"allow": []}}
     bugs = {"url": upstream.url, "gateway": only}
     down = {"url": "http://127.0.0.1:9/mcp"}
-    terminal = Terminal(tmp_path, bugs=bugs, down=down, time={"command": "uvx"})
+    terminal = Terminal(tmp_path, bugs=bugs, down=down, time={"python": "time:mcp"})
     text, code = show(terminal.settings, as_json=False)
     lines = text.splitlines()
     assert code == 1
     assert lines[1] == f"bugs      ok           1 tool from {upstream.url} (http, stateless)"
     assert lines[2].startswith("down      unreachable  unreachable: ")
-    assert lines[3].startswith("time      not served   the gateway does not run commands yet")
+    assert lines[3].startswith("time      not served   the gateway does not serve Python objects yet")
     assert lines[5:] == ["TOOL        DESCRIPTION", "bugs__echo  The upstream's echo"]
     as_json, _ = show(terminal.settings, as_json=True)
     assert [(each["name"], each["state"]) for each in json.loads(as_json)] == [
@@ -236,8 +236,8 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments: tuple[str, ...], w
 
 @pytest.mark.setting("upstreams")
 def test_an_entry_that_is_not_served_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="time: not served: the gateway does not run commands yet"):
-        Terminal(tmp_path, time={"command": "uvx"}).call("time")
+    with pytest.raises(ConfigurationError, match="time: not served: the gateway does not serve Python objects yet"):
+        Terminal(tmp_path, time={"python": "time:mcp"}).call("time")
 
 
 @pytest.mark.parametrize("before", [True, False])
