@@ -1,4 +1,4 @@
-"""Those who hear of a request while it runs."""
+"""Notices about a request, for those who want them."""
 
 from __future__ import annotations
 

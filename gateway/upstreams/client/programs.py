@@ -33,7 +33,7 @@ _LINE_BYTES: Final = 4 * LINE_CHARACTERS
 
 
 class UpstreamProgram:
-    """Starts the program of one upstream. One that ends again and again is started less and less often.
+    """Starts the program of one upstream: less and less often, if it ends again and again.
 
     Attributes:
         last_lines: what it has written last to its standard error.

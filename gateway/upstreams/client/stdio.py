@@ -315,7 +315,7 @@ class ChildConnection:
             log.warning("an upstream writes lines to its standard output that are not messages", extra=extra)
 
     def _answer(self, number: int | None, answer: Result | ErrorAnswer, size: int) -> None:
-        """Give an answer to its call. One that nobody waits for, any more or at all, is dropped."""
+        """Give an answer to its call. If there is no such call, or it has ended, drop the answer."""
         call = None if number is None else self._calls.get(number)
         if call is None or call.answer.done():
             self._telemetry.dropped(self._upstream, "answer")

@@ -11,7 +11,7 @@ _PLAIN: Final = re.compile(r"([^\"'#\s](?:.*?\S)??)??[ \t]*(?:(?:^|[ \t])#.*)?")
 
 
 class EnvFileError(Exception):
-    """A line cannot be read. The text has its number, but nothing of it."""
+    """A line cannot be read. The text has the number of the line, and quotes no part of it."""
 
 
 def parse_env_file(text: str) -> dict[str, str]:
