@@ -163,7 +163,7 @@ async def _survey_one(definition: Definition, settings: Settings, *, pinned: boo
         try:
             listed = await read_lists(definition, connection, Healing(definition.name, metrics))
         except (UpstreamFailure, UpstreamError) as failure:
-            era, state = connection.client.era, _state_of(failure)
+            era, state = connection.client.era, _state_of(definition, failure)
             return Surveyed(definition, era=era, state=state, problem=problem_of(definition, failure))
         part = await _part_of(definition, connection, listed, metrics) if pinned else None
         return Surveyed(definition, listed, part, connection.client.era, healed=metrics.healed_kinds(definition.name))
@@ -200,9 +200,11 @@ async def read_lists(definition: Definition, connection: UpstreamConnection, hea
     return await read_all(definition.name, ask, discovered, heal)
 
 
-def _state_of(failure: UpstreamFailure | UpstreamError) -> str:
+def _state_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
     if isinstance(failure, UpstreamError):
         return "refuses"
+    if definition.transport == "stdio" and failure.reason is Reason.UNREACHABLE:
+        return "does not run"
     return _STATES.get(failure.reason, "unreachable")
 
 
@@ -251,7 +253,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
             "name": each.definition.name,
             "prefix": each.definition.prefix,
             "transport": each.definition.transport,
-            "url": each.definition.place,
+            "url" if each.definition.url else "command": each.definition.place,
             "era": each.era,
             "state": each.state,
             **({"reason": each.problem} if each.problem else {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.upstreams.servers.earlier import Earlier
 from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.servers.session import InSessions
+
+STDIO_SERVER = Path(__file__).parents[1] / "upstreams" / "servers" / "stdio.py"
 
 
 @pytest.fixture
@@ -245,3 +248,39 @@ def test_the_file_may_be_named_before_or_after_the_command(before: bool, termina
     option, command = ["--upstreams", str(terminal.file)], ["test", "bugs", "echo", "text=hello"]
     result = gateway("upstreams", *(option + command if before else command + option), settings={})
     assert (result.stdout, result.returncode) == ("hello\n", 0), result.stderr
+
+
+def program(*options: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-S", str(STDIO_SERVER), *options]}
+
+
+def test_programs_are_listed_with_how_they_ended_and_their_last_words(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, good=program(), bad=program("fails"), none={"command": "no-such-program"})
+    text, code = show(terminal.settings, as_json=False)
+    assert code == 1
+    lines = {line.split()[0]: line for line in text.splitlines()[1:4]}
+    assert f"tools from {sys.executable} (stdio, session)" in lines["good"]
+    assert " does not run  " in lines["bad"]
+    assert "ended with exit code 2; it wrote: usage: stdio.py TOKEN / no token given" in lines["bad"]
+    assert "cannot be run: No such file or directory" in lines["none"]
+    good, bad, _ = json.loads(show(terminal.settings, as_json=True)[0])
+    assert (good["transport"], good["command"], good["era"]) == ("stdio", sys.executable, "session")
+    assert "url" not in good
+    assert "exit code 2" in bad["reason"]
+
+
+def test_a_program_that_does_not_run_is_a_warning_of_the_check(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, good=program(), bad=program("fails"))
+    finding = next(
+        each for each in examine(environ={}, upstreams=str(terminal.file)).findings if each.subject == "upstreams"
+    )
+    assert any(note.startswith("good: ok: 1") and "(stdio, session)" in note for note in finding.notes)
+    [warning] = finding.warnings
+    assert warning.startswith("bad: does not run: ")
+    assert "exit code 2" in warning
+
+
+def test_a_tool_of_a_program_is_called_in_the_terminal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, good=program())
+    assert terminal.call("good", "echo", "text=hello") == 0
+    assert json.loads(terminal.said[-1]) == {"text": "hello"}
