@@ -29,7 +29,7 @@ class Line(NamedTuple):
     is_whole: bool = True
 
 
-class Lines:
+class JsonLines:
     """Reads lines in pieces, cut anywhere, each of at most `max_bytes`."""
 
     __slots__ = ("_end", "_line", "_max_bytes", "_skipped")

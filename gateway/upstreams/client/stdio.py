@@ -19,7 +19,7 @@ from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.earlier_requests import SPOKEN, encode_earlier_request
-from gateway.protocol.upstream.json_lines import Line, Lines, LineTooLong, answered_by
+from gateway.protocol.upstream.json_lines import JsonLines, Line, LineTooLong, answered_by
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import Envelope
 from gateway.protocol.upstream.responses import (
@@ -67,7 +67,7 @@ class UnreadReplies(Exception):
     """A program asks, and does not read the answers."""
 
 
-class _Call:
+class _WaitingRequest:
     """A request that waits for its answer, which may be a failure."""
 
     def __init__(self, number: int, max_bytes: int, hearing: Hearing) -> None:
@@ -115,7 +115,7 @@ class ChildConnection:
         self._clock = clock
         self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)
         self._ids = itertools.count(1)
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _WaitingRequest] = {}
         self._callers: set[Principal] = set()
         self._level = SessionLogLevel()
         self._child: ChildProcess | None = None
@@ -186,7 +186,7 @@ class ChildConnection:
         envelope = Envelope(self._client_info, {}, number if wants_progress else None, traceparent=traceparent)
         body = encode_earlier_request(number, method, params, envelope)
         hearing = Hearing(options.get("on_notice"), wants_progress, options.get("log_level"))
-        call = self._calls[number] = _Call(number, options["max_bytes"], hearing)
+        call = self._calls[number] = _WaitingRequest(number, options["max_bytes"], hearing)
         try:
             async with asyncio.timeout(options["seconds"]):
                 await self._write(body, call)
@@ -211,7 +211,7 @@ class ChildConnection:
             raise self._failure(Reason.UNASKED, f"the answer to {method} asks for input")
         return answer
 
-    async def _write(self, body: bytes, call: _Call) -> None:
+    async def _write(self, body: bytes, call: _WaitingRequest) -> None:
         """Write a request, once the program has read what others have written before.
 
         Raises:
@@ -231,14 +231,14 @@ class ChildConnection:
         if self._child is not None and not self._subscribers.ended.is_set():
             self._child.stdin.write(encode({"jsonrpc": "2.0", **message}) + b"\n")
 
-    def _cancel(self, call: _Call, method: str) -> None:
+    def _cancel(self, call: _WaitingRequest, method: str) -> None:
         """Notify the upstream that nobody waits any more. `initialize` must not be cancelled."""
         if call.is_written and method != INITIALIZE:
             self._send({"method": "notifications/cancelled", "params": {"requestId": call.number}})
 
     async def _read(self, child: ChildProcess, errors: asyncio.Task[None]) -> None:
         """Read what the program writes until it ends, or writes what cannot be survived."""
-        lines, portions, problem = Lines(self._max_line_bytes), Portions(), ""
+        lines, portions, problem = JsonLines(self._max_line_bytes), Portions(), ""
         try:
             while piece := await child.stdout.read(PORTION_BYTES):
                 for line in lines.feed(piece):
@@ -351,7 +351,7 @@ class ChildConnection:
             return
         self._telemetry.dropped(self._upstream, KINDS.get(notice.method, "notification"))
 
-    def _meant(self, notice: Notice) -> _Call | None:
+    def _meant(self, notice: Notice) -> _WaitingRequest | None:
         """Return the call that a notification is about, None if it is about none or that is unclear.
 
         A log message names no call. It may be about one that has ended, which must be of the same caller.
