@@ -43,6 +43,9 @@ from gateway.upstreams.served_entries import PartMaker
 ANSWER_SECONDS: Final = 10.0
 """How long an upstream may take for each page of its lists."""
 
+MOST_CHILDREN: Final = 2
+"""How many children one upstream may have here: one for its lists, and one for a call."""
+
 EXIT_UNREACHABLE: Final = 1
 
 _STATES: Final[Mapping[Reason, str]] = {
@@ -174,7 +177,7 @@ async def connected(
     definition: Definition, settings: Settings, metrics: UpstreamMetrics | None = None
 ) -> AsyncIterator[UpstreamConnection]:
     """Give a client of an upstream while the context is open."""
-    children, telemetry = Children(settings.max_children), metrics or UpstreamMetrics(CollectorRegistry())
+    children, telemetry = Children(MOST_CHILDREN), metrics or UpstreamMetrics(CollectorRegistry())
     connecting = Connecting(telemetry, str(settings.upstreams), children, secret_values(settings))
     connection = connecting.connect(definition)
     try:
