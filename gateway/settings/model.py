@@ -347,8 +347,8 @@ class Settings(BaseSettings):
     """A file that names other MCP servers to serve, such as `upstreams.json`. The gateway reads it again when it
     changes."""
 
-    max_children: Annotated[int, *_whole(1, 1000)] = 16
-    """How many programs of upstreams one process runs at once."""
+    max_children: Annotated[int, *_whole(0, 1000)] = 16
+    """How many programs of upstreams one process runs at once. 0, the default of a mounted gateway, allows none."""
 
     server_name: _Line | None = None
     """The name of the server for programs. Unset: that of the tool modules, else `sealed-gateway`."""

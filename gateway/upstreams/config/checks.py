@@ -15,6 +15,11 @@ def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iter
     """Yield a line for each option that needs a setting which is not set."""
     secrets = secret_values(settings)
     for definition in found.definitions:
+        if definition.transport == "stdio" and settings.max_children == 0:
+            yield (
+                f"{file}: {definition.name}: runs a program, but GATEWAY_MAX_CHILDREN allows none, its default "
+                "in another application; set it, or remove the upstream"
+            )
         for name in withheld_names(definition.variables, secrets):
             yield (
                 f"{file}: {definition.name}: env: no program gets {name}, which is the gateway's or has the value "

@@ -138,3 +138,13 @@ def test_a_variable_that_no_program_may_have_is_a_mistake(env: dict[str, str], n
     lines = list(setting_problems(UpstreamFile((definition,)), settings, "up.json"))
     assert [line.partition(" gets ")[2].partition(",")[0] for line in lines] == ([] if name is None else [name])
     assert SECRET not in str(lines)
+
+
+@pytest.mark.setting("max_children")
+def test_where_no_program_may_run_an_upstream_that_is_one_is_a_mistake() -> None:
+    found = UpstreamFile(
+        (Definition("time", "time", "stdio", command="uvx"), Definition("bugs", "bugs", "http", "http://x/"))
+    )
+    [line] = setting_problems(found, Settings.load({"GATEWAY_MAX_CHILDREN": "0"}), "up.json")
+    assert line.startswith("up.json: time: runs a program, but GATEWAY_MAX_CHILDREN allows none")
+    assert not list(setting_problems(found, Settings.load({}), "up.json"))
