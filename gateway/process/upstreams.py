@@ -140,6 +140,7 @@ class Connecting:
             program,
             subscribers=subscribers,
             max_line_bytes=definition.max_result_bytes,
+            roots=definition.roots,
             **self._common(),
         )
 

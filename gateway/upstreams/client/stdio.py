@@ -134,8 +134,9 @@ class ChildConnection:
         errors = asyncio.create_task(self._program.log_errors(child.stderr))
         self._tasks = [errors, asyncio.create_task(self._read(child, errors))]
         try:
+            declared: dict[str, Any] = {"capabilities": {"roots": {}}} if self._roots else {}
             result = await self.request(
-                INITIALIZE, {}, requester=requester, seconds=seconds, max_bytes=self._max_line_bytes
+                INITIALIZE, declared, requester=requester, seconds=seconds, max_bytes=self._max_line_bytes
             )
         except UpstreamFailure as failure:
             reason = Reason.UNREACHABLE if failure.reason is Reason.CUT else failure.reason

@@ -185,6 +185,7 @@ class Definition:
         rate: how often it is called, by all callers together; None does not limit it.
         instructions: whether the instructions of the upstream join the gateway's.
         pin: what happens to tools, prompts and instructions that differ from the lock file.
+        roots: the URIs of folders that the operator declares to a program; those of callers never reach one.
         proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
         identity: a digest of transport, address or command, and kind of credential. A call cannot continue at another
             identity.
@@ -222,6 +223,7 @@ class Definition:
     instructions: StrictBool = True
     pin: Pin = "off"
     pinned: Pinned = field(default=Pinned(), repr=False)
+    roots: options.Roots = ()
     tls: options.Tls = NO_TLS_FILES
     proxy: options.Proxy = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)

@@ -232,6 +232,13 @@ Environment = Annotated[
 File = Annotated[str, Use("the path of a file", is_text), WrapValidator(_read_file)]
 _Folder = Annotated[str, Use("the path of a folder", is_text), WrapValidator(_read_folder)]
 OptionalFolder = Annotated[Path | None, Written(_Folder)]
+Roots = Annotated[
+    tuple[str, ...],
+    Written(
+        Annotated[tuple[_Folder, ...], Field(max_length=MAX_ITEMS)],
+        lambda folders: tuple(folder.resolve().as_uri() for folder in folders),
+    ),
+]
 _EnvFile = Annotated[str, Use("the path of a file", is_text), WrapValidator(_read_env_file)]
 EnvFile = Annotated[tuple[tuple[str, str], ...], Written(_EnvFile | None, lambda variables: variables or ())]
 Command = Annotated[str, Use("the name or path of a program", is_text)]

@@ -371,6 +371,9 @@ def _options(given: Values, transport: Transport, place: FilePlace) -> Values:
         for key in sorted(_HTTP_OPTIONS & given.keys()):
             place.inside(key).wrong("only upstreams with a url have this option; remove it")
             options.pop(key, None)
+    if transport != "stdio" and "roots" in options:
+        place.inside("roots").wrong("only upstreams with a command have this option; remove it")
+        options.pop("roots", None)
     for key, names in _MEMBERS.items():
         if isinstance(options.get(key), dict):
             options[key] = place.inside(key).known(options[key], names)

@@ -170,12 +170,14 @@ async def test_what_a_server_asks_is_answered_at_once(factory: Factory) -> None:
     said = await served.call("asks", {"methods": methods})
     assert said["ping"] == {}
     assert said["roots/list"] == {"roots": [{"uri": "file:///srv/data"}]}
+    assert (await served.call("about"))["declared"] == {"roots": {}}
     assert {said[method]["code"] for method in methods[2:]} == {-32601}
     assert served.dropped("question") == 3
 
 
 async def test_no_root_is_declared_by_default(served: Served) -> None:
     assert await served.call("asks", {"methods": ["roots/list"]}) == {"roots/list": {"roots": []}}
+    assert (await served.call("about"))["declared"] == {}
 
 
 async def test_a_caller_that_leaves_cancels_its_call_and_the_late_answer_is_dropped(served: Served) -> None:

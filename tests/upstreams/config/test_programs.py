@@ -88,6 +88,14 @@ def test_that_may_be_written(tmp_path: Path, era: str) -> None:
     assert define(tmp_path, gateway={"era": era}).era.of("x") == era
 
 
+def test_roots_are_folders_from_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "my data").mkdir()
+    assert define(tmp_path, gateway={"roots": ["my data"]}).roots == (f"{tmp_path.resolve().as_uri()}/my%20data",)
+    assert mistake(tmp_path, gateway={"roots": ["none"]}) == "gateway.roots.0: 'none' is not a folder; name one"
+    with pytest.raises(ConfigurationError, match=r"gateway.roots: only upstreams with a command have this option"):
+        reader_of(tmp_path, {"url": "http://127.0.0.1:9/mcp", "gateway": {"roots": ["my data"]}}).read()
+
+
 def test_variables_of_a_file_are_read_and_those_of_the_entry_count(tmp_path: Path) -> None:
     (tmp_path / "my.env").write_text("A=1\nB=2\n")
     reader = reader_of(tmp_path, {"command": "uvx", "envFile": "my.env", "env": {"B": "3"}})

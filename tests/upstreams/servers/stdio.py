@@ -20,6 +20,7 @@ OPTIONS = sys.argv[1:]
 _writing = threading.Lock()
 _cancelled: list[Any] = []
 _replies: dict[str, Any] = {}
+_declared: dict[str, Any] = {}
 _replied = threading.Condition()
 
 
@@ -55,7 +56,16 @@ def echo(number: Any, _meta: Arguments, given: Arguments) -> None:
 
 
 def about(number: Any, _meta: Arguments, _given: Arguments) -> None:
-    answer(number, {"pid": os.getpid(), "env": dict(os.environ), "cwd": str(Path.cwd()), "cancelled": _cancelled})
+    answer(
+        number,
+        {
+            "pid": os.getpid(),
+            "env": dict(os.environ),
+            "cwd": str(Path.cwd()),
+            "cancelled": _cancelled,
+            "declared": _declared,
+        },
+    )
 
 
 def slow(number: Any, _meta: Arguments, given: Arguments) -> None:
@@ -181,7 +191,7 @@ def handle(message: Mapping[str, Any]) -> None:
 def initialize(number: Any, params: Arguments) -> None:
     if "hangs" in OPTIONS:
         return
-    assert params["capabilities"] == {}, params
+    _declared.update(params["capabilities"])
     version = "1999-01-01" if "unknown-version" in OPTIONS else params["protocolVersion"]
     capabilities = {"tools": {"listChanged": True}, "logging": {}}
     server = {"name": "stub", "version": "1"}
