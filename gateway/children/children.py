@@ -201,17 +201,19 @@ class _Link:
             "cwd": program.cwd or str(Path.cwd()),
         }
         ours, theirs = _pipes()
+        opening = asyncio.create_task(child.open(ours))
         try:
             async with asyncio.timeout(START_SECONDS):
                 await self.send(order, theirs)
                 child.pid = await child.started
+            await asyncio.shield(opening)
         except BaseException as error:
-            ours.close()
+            await asyncio.wait({opening})
+            child.close()
             await self.send({"stop": number})
             if isinstance(error, TimeoutError):
                 raise ChildFailure("the watcher of child processes does not answer") from None
             raise
-        await child.open(ours)
         return child
 
     async def send(self, order: Mapping[str, Any], descriptors: _Ends | None = None) -> None:
