@@ -5,8 +5,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
-# Clients in Python, by the name of their folder in tests/peers.
-PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 mcp1-2025-03 pydantic-ai langchain google-adk openai-agents)
+# Clients and servers in Python, by the name of their folder in tests/peers.
+PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 mcp1-2025-03 pydantic-ai langchain google-adk openai-agents stdio-servers)
 SERVERS_STAMP := .venvs/servers/.installed
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 ENVOY_STAMP := .venvs/envoy/.installed

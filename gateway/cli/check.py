@@ -204,7 +204,7 @@ async def _ask_upstreams(settings: Settings, found: UpstreamFile | None, finding
     from gateway.cli.upstreams import summary, survey  # noqa: PLC0415 - most deployments have none
 
     try:
-        surveyed = await survey(found.definitions, str(settings.upstreams))
+        surveyed = await survey(found.definitions, settings)
     except ConfigurationError as error:
         finding.wrong += error.problems
         return

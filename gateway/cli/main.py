@@ -26,6 +26,7 @@ from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.standard_streams import drop_output, open_standard_streams
+from gateway.runtime.undumpable import hide_from_others
 from gateway.runtime.version import __version__
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     an error as any other.
     """
     given = sys.argv[1:] if argv is None else list(argv)
+    hide_from_others()
     open_standard_streams()
     try:
         try:

@@ -55,7 +55,7 @@ def call(settings: Settings, name: str, tool: str | None, given: Sequence[str], 
         ConfigurationError: the file is wrong, or has no such upstream.
     """
     definition = _definition(settings, name)
-    return asyncio.run(_Trial(definition, str(settings.upstreams), say, read).run(tool, given))
+    return asyncio.run(_Trial(definition, settings, say, read).run(tool, given))
 
 
 def _definition(settings: Settings, name: str) -> Definition:
@@ -73,15 +73,15 @@ def _definition(settings: Settings, name: str) -> Definition:
 class _Trial:
     """One test of an upstream."""
 
-    def __init__(self, definition: Definition, file: str, say: Say, read: Read) -> None:
+    def __init__(self, definition: Definition, settings: Settings, say: Say, read: Read) -> None:
         self._definition = definition
-        self._file = file
+        self._settings = settings
         self._say = say
         self._read = read
 
     async def run(self, tool: str | None, given: Sequence[str]) -> int:
         """List the tools, or call one of them."""
-        async with connected(self._definition, self._file) as connection:
+        async with connected(self._definition, self._settings) as connection:
             try:
                 listed = (await read_lists(self._definition, connection)).lists["tools"]
                 tools = {entry["name"]: entry for entry in listed if self._definition.serves_tool(entry["name"])}

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from gateway.children.children import Children
 from gateway.errors import ConfigurationError
 from gateway.observability.upstream_metrics import UpstreamMetrics
-from gateway.process.upstreams import UpstreamConnection, connect
+from gateway.process.upstreams import Connecting, UpstreamConnection
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.deviations import Heal, uncounted
 from gateway.registry.parts import Part
-from gateway.settings.model import Settings
+from gateway.settings.model import Settings, secret_values
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.client.eras import KnownEra
@@ -41,6 +42,9 @@ from gateway.upstreams.served_entries import PartMaker
 
 ANSWER_SECONDS: Final = 10.0
 """How long an upstream may take for each page of its lists."""
+
+MOST_CHILDREN: Final = 2
+"""How many children one upstream may have here: one for its lists, and one for a call."""
 
 EXIT_UNREACHABLE: Final = 1
 
@@ -101,7 +105,7 @@ def show(settings: Settings, *, as_json: bool) -> tuple[str, int]:
         ConfigurationError: the file is wrong.
     """
     found = read_file(settings)
-    surveyed = asyncio.run(survey(found.definitions, str(settings.upstreams)))
+    surveyed = asyncio.run(survey(found.definitions, settings))
     text = json.dumps(_as_json(surveyed, found), indent=2) if as_json else _as_text(surveyed, found)
     return text, EXIT_UNREACHABLE if any(each.problem for each in surveyed) else 0
 
@@ -115,7 +119,7 @@ def pin(settings: Settings) -> tuple[str, int]:
         ConfigurationError: the file is wrong, or the lock file cannot be written.
     """
     found = read_file(settings, needs_lock=False)
-    surveyed = asyncio.run(survey(found.definitions, str(settings.upstreams), pinned=False))
+    surveyed = asyncio.run(survey(found.definitions, settings, pinned=False))
     silent = [f"{each.definition.name}: {each.problem}" for each in surveyed if each.problem]
     if silent:
         return "\n".join([*silent, "nothing is pinned; try again when all upstreams answer"]), EXIT_UNREACHABLE
@@ -145,24 +149,24 @@ def _to_pin(definition: Definition, listed: Listed) -> ToPin:
     )
 
 
-async def survey(definitions: Sequence[Definition], file: str, *, pinned: bool = True) -> list[Surveyed]:
+async def survey(definitions: Sequence[Definition], settings: Settings, *, pinned: bool = True) -> list[Surveyed]:
     """Ask upstreams, all at once, what they offer. Nothing is called.
 
-    If `pinned`, what differs from the lock file is left out, as its upstream's `pin` says. Messages name the file.
+    If `pinned`, what differs from the lock file is left out, as its upstream's `pin` says.
 
     Raises:
         ConfigurationError: an address, a proxy or a certificate cannot be used.
     """
-    return list(await asyncio.gather(*(_survey_one(definition, file, pinned=pinned) for definition in definitions)))
+    return list(await asyncio.gather(*(_survey_one(definition, settings, pinned=pinned) for definition in definitions)))
 
 
-async def _survey_one(definition: Definition, file: str, *, pinned: bool) -> Surveyed:
+async def _survey_one(definition: Definition, settings: Settings, *, pinned: bool) -> Surveyed:
     metrics = UpstreamMetrics(CollectorRegistry())
-    async with connected(definition, file, metrics) as connection:
+    async with connected(definition, settings, metrics) as connection:
         try:
             listed = await read_lists(definition, connection, Healing(definition.name, metrics))
         except (UpstreamFailure, UpstreamError) as failure:
-            era, state = connection.client.era, _state_of(failure)
+            era, state = connection.client.era, _state_of(definition, failure)
             return Surveyed(definition, era=era, state=state, problem=problem_of(definition, failure))
         part = await _part_of(definition, connection, listed, metrics) if pinned else None
         return Surveyed(definition, listed, part, connection.client.era, healed=metrics.healed_kinds(definition.name))
@@ -170,14 +174,17 @@ async def _survey_one(definition: Definition, file: str, *, pinned: bool) -> Sur
 
 @contextlib.asynccontextmanager
 async def connected(
-    definition: Definition, file: str, metrics: UpstreamMetrics | None = None
+    definition: Definition, settings: Settings, metrics: UpstreamMetrics | None = None
 ) -> AsyncIterator[UpstreamConnection]:
     """Give a client of an upstream while the context is open."""
-    connection = connect(definition, metrics or UpstreamMetrics(CollectorRegistry()), file)
+    children, telemetry = Children(MOST_CHILDREN), metrics or UpstreamMetrics(CollectorRegistry())
+    connecting = Connecting(telemetry, str(settings.upstreams), children, secret_values(settings))
+    connection = connecting.connect(definition)
     try:
         yield connection
     finally:
         await connection.aclose()
+        await children.aclose()
 
 
 async def read_lists(definition: Definition, connection: UpstreamConnection, heal: Heal = uncounted) -> Listed:
@@ -196,9 +203,11 @@ async def read_lists(definition: Definition, connection: UpstreamConnection, hea
     return await read_all(definition.name, ask, discovered, heal)
 
 
-def _state_of(failure: UpstreamFailure | UpstreamError) -> str:
+def _state_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
     if isinstance(failure, UpstreamError):
         return "refuses"
+    if definition.transport == "stdio" and failure.reason is Reason.UNREACHABLE:
+        return "does not run"
     return _STATES.get(failure.reason, "unreachable")
 
 
@@ -247,7 +256,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
             "name": each.definition.name,
             "prefix": each.definition.prefix,
             "transport": each.definition.transport,
-            "url": each.definition.place,
+            "url" if each.definition.url else "command": each.definition.place,
             "era": each.era,
             "state": each.state,
             **({"reason": each.problem} if each.problem else {}),

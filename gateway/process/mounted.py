@@ -80,7 +80,7 @@ class Mounted:
 
     def __init__(self, host: FastAPI, prefix: str, settings: Settings, *, health: bool, metrics: bool) -> None:
         settings.check_serving()
-        settings = _below(prefix, settings)
+        settings = _without_programs(_below(prefix, settings))
         warn_of_unknown(settings)
         _warn_of_urls(settings, prefix)
         self._host_lifespan = host.router.lifespan_context
@@ -138,6 +138,11 @@ def _below(prefix: str, settings: Settings) -> Settings:
         return settings
     own = None if settings.replica_url is None else whole(settings.replica_url)
     return settings.model_copy(update={"replica_url": own, "peers": tuple(whole(url) for url in settings.peers)})
+
+
+def _without_programs(settings: Settings) -> Settings:
+    """Let upstreams run programs only if the settings say so: a program can read the variables of this process."""
+    return settings if "max_children" in settings.model_fields_set else settings.model_copy(update={"max_children": 0})
 
 
 def _warn_of_urls(settings: Settings, prefix: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from gateway.children.children import Children, Program
+from gateway.children.environment import environment
 from gateway.ensured import ensured
 from gateway.errors import ConfigurationError
 from gateway.http_client.client import HttpClient
@@ -21,13 +24,15 @@ from gateway.registry.parts import Hidden, Part
 from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.runtime.version import __version__
-from gateway.settings.model import Settings
-from gateway.upstreams.client.connections import ConnectionPool
+from gateway.settings.model import Settings, secret_values
+from gateway.upstreams.client.connections import ConnectionPool, MakeConnection
 from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.eras import EraClient
+from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.session_http import HttpSession
 from gateway.upstreams.client.stateless import StatelessClient, readings_of_answers
+from gateway.upstreams.client.stdio import ChildConnection
 from gateway.upstreams.config.checks import setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.options import ENVIRONMENT
@@ -60,10 +65,10 @@ class UpstreamConnection:
     `client` sends requests without any limits; `credentials` prove who asks.
     """
 
-    client: EraClient
+    client: EraClient | SessionClient
     credentials: CredentialHeaders
     sessions: SessionClient
-    https: Sequence[HttpClient]
+    https: Sequence[HttpClient] = ()
 
     async def aclose(self) -> None:
         """End all sessions and connections that are not in use, and the others as soon as their responses end."""
@@ -72,56 +77,80 @@ class UpstreamConnection:
             await http.aclose()
 
 
-def connect(
-    definition: Definition,
-    telemetry: UpstreamMetrics,
-    file: str,
-    tracing: Traces | None = None,
-    *,
-    turns: Turns | None = None,
-    readings: Readings | None = None,
-) -> UpstreamConnection:
-    """Return the client of an upstream. It does not connect yet. See `StatelessClient` for `turns` and `readings`.
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """What the clients of all upstreams of one process share; see `StatelessClient` for `turns` and `readings`.
 
-    Raises:
-        ConfigurationError: its address, proxy or certificates cannot be used.
+    `secrets` are values that no program gets. `file` names the file of upstreams in messages.
     """
-    try:
-        http = _http_client(definition)
-    except ValueError as error:
-        raise ConfigurationError(f"{file}: {definition.name}: {error}") from None
-    credentials = credentials_of(definition)
 
-    def made(kind: Callable[..., T], /, **options: object) -> T:
-        return kind(
-            definition.name,
-            http,
-            credentials,
-            telemetry,
-            client_info={"name": CLIENT_NAME, "version": __version__},
-            tracing=tracing,
-            turns=turns,
-            readings=readings,
-            **options,
-        )
+    telemetry: UpstreamMetrics
+    file: str
+    children: Children
+    secrets: frozenset[str] = frozenset()
+    tracing: Traces | None = None
+    turns: Turns = field(default_factory=Turns)
+    readings: Readings = field(default_factory=readings_of_answers)
 
-    streams, scope = _http_client(definition), definition.session_scope
-    sessionless = Sessionless()
-    sessions = SessionClient(
-        definition.name,
-        ConnectionPool(
-            definition.name,
+    def connect(self, definition: Definition) -> UpstreamConnection:
+        """Return the client of an upstream. It does not connect yet, and no program is started.
+
+        Raises:
+            ConfigurationError: its address, proxy or certificates cannot be used.
+        """
+        if definition.transport == "stdio":
+            sessions = self._sessions(definition, self._children_of(definition))
+            return UpstreamConnection(sessions, credentials_of(definition), sessions)
+        try:
+            http, streams = _http_client(definition), _http_client(definition)
+        except ValueError as error:
+            raise ConfigurationError(f"{self.file}: {definition.name}: {error}") from None
+        credentials = credentials_of(definition)
+
+        def made(kind: Callable[..., T], /, **options: object) -> T:
+            return kind(definition.name, http, credentials, readings=self.readings, **self._common(), **options)
+
+        is_of_one_caller, dialect = definition.session_scope != "shared", Sessionless()
+        sessions = self._sessions(
+            definition,
             lambda subscribers: made(
-                HttpSession, streams=streams, subscribers=subscribers, is_of_one_caller=scope != "shared"
+                HttpSession, streams=streams, subscribers=subscribers, is_of_one_caller=is_of_one_caller
             ),
+        )
+        clients = made(StatelessClient), made(StatelessClient, dialect=dialect), sessions
+        eras = EraClient(definition.name, definition.era, *clients, dialect=dialect)
+        return UpstreamConnection(eras, credentials, sessions, (http, streams))
+
+    def _sessions(self, definition: Definition, make: MakeConnection) -> SessionClient:
+        pool = ConnectionPool(
+            definition.name,
+            make,
             max_connections=definition.max_connections,
             idle_seconds=definition.idle_seconds,
-        ),
-        scope,
-    )
-    clients = made(StatelessClient), made(StatelessClient, dialect=sessionless), sessions
-    eras = EraClient(definition.name, definition.era, *clients, dialect=sessionless)
-    return UpstreamConnection(eras, credentials, sessions, (http, streams))
+        )
+        return SessionClient(definition.name, pool, definition.session_scope)
+
+    def _children_of(self, definition: Definition) -> MakeConnection:
+        variables = environment(os.environ, definition.variables, self.secrets)
+        cwd = None if definition.cwd is None else str(definition.cwd)
+        command = Program((definition.command, *definition.args), variables, cwd)
+        program = UpstreamProgram(definition.name, command, self.children)
+        return lambda subscribers: ChildConnection(
+            definition.name,
+            program,
+            subscribers=subscribers,
+            max_line_bytes=definition.max_result_bytes,
+            roots=definition.roots,
+            **self._common(),
+        )
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "telemetry": self.telemetry,
+            "client_info": {"name": CLIENT_NAME, "version": __version__},
+            "tracing": self.tracing,
+            "turns": self.turns,
+        }
 
 
 def _http_client(definition: Definition) -> HttpClient:
@@ -155,11 +184,13 @@ class ServedUpstreams:
         self._settings = settings
         self._path = ensured(settings.upstreams, "callers check it")
         self._announce = announce
-        self._tracing = tracing
         self._metrics = UpstreamMetrics(registry)
         self._readings = readings_of_lists()
-        self._answers = readings_of_answers()
         self._turns = Turns()
+        self._children = Children(settings.max_children)
+        self._connecting = Connecting(
+            self._metrics, self._path, self._children, secret_values(settings), tracing, self._turns
+        )
         self._hidden: frozenset[Hidden] = frozenset()
         reader = UpstreamReader(Path(self._path))
         self._found = reader.read()
@@ -184,8 +215,11 @@ class ServedUpstreams:
     async def running(self) -> AsyncIterator[None]:
         """Read the lists of all upstreams, and follow changes, while the context is open."""
         log_file(self._found)
-        async with self._upstreams.running(), self._watcher.running():
-            yield
+        try:
+            async with self._upstreams.running(), self._watcher.running():
+                yield
+        finally:
+            await self._children.aclose()
 
     def _report_hidden(self, hidden: Sequence[Hidden]) -> None:
         """Count and log each entry that an earlier one of the same name hides, once."""
@@ -221,9 +255,7 @@ class ServedUpstreams:
         Raises:
             ConfigurationError: its address, proxy or certificates cannot be used.
         """
-        connection = connect(
-            definition, self._metrics, self._path, self._tracing, turns=self._turns, readings=self._answers
-        )
+        connection = self._connecting.connect(definition)
         return Live(
             definition,
             connection,

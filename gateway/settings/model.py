@@ -347,6 +347,9 @@ class Settings(BaseSettings):
     """A file that names other MCP servers to serve, such as `upstreams.json`. The gateway reads it again when it
     changes."""
 
+    max_children: Annotated[int, *_whole(0, 1000)] = 16
+    """How many programs of upstreams one process runs at once. 0, the default of a mounted gateway, allows none."""
+
     server_name: _Line | None = None
     """The name of the server for programs. Unset: that of the tool modules, else `sealed-gateway`."""
 
@@ -958,6 +961,14 @@ def variable(field_name: str) -> str:
 def secret_fields() -> frozenset[str]:
     """Return the names of the fields that hold secrets, which may come from files and must never be shown."""
     return frozenset(name for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation))
+
+
+def secret_values(settings: Settings) -> frozenset[str]:
+    """Return every secret, and each seal key: no program that the gateway runs gets a variable with such a value."""
+    secrets = [getattr(settings, name) for name in secret_fields()]
+    texts = {secret.get_secret_value() for secret in secrets if secret is not None}
+    keys = re.split(r"[,\s]+", settings.seal_keys.get_secret_value()) if settings.seal_keys is not None else []
+    return frozenset(text for text in (*texts, *keys) if text)
 
 
 def known_variables() -> Iterable[str]:

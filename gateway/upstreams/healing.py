@@ -19,7 +19,7 @@ HEALED: Final[Mapping[Deviation, str]] = {
     Deviation.MEDIA_TYPE: "JSON under `text/event-stream` is read: no line of an event stream begins with a brace",
     Deviation.BYTE_ORDER_MARK: "a byte order mark before the JSON is skipped, as browsers do",
     Deviation.BATCH: "an array with one message is that message, as in 2025-03-26",
-    Deviation.ID_TYPE: 'an id `"7"` or `7.0` is 7: each request has an HTTP exchange of its own',
+    Deviation.ID_TYPE: 'an id `"7"` or `7.0` is 7: no other request can be meant',
     Deviation.NULL_MEMBER: "an optional member that is null counts as absent, such as `error` beside a result",
     Deviation.ERROR_SHAPE: "an error without a usable code has -32603; one without a message has an empty one",
     Deviation.ITEMS_MISSING: "missing content, messages, contents or lists are empty; other members become text",

@@ -43,17 +43,9 @@ WITHOUT_EFFECT: Final[Mapping[tuple[str, str], str]] = {
         "return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json), flush=lambda: True)",
     ): "this audit log writes nothing",
     (
-        "gateway/cli/upstream_call.py",
-        "return asyncio.run(_Trial(definition, str(settings.upstreams), say, read).run(tool, given))",
+        "gateway/cli/upstreams.py",
+        "connecting = Connecting(telemetry, str(settings.upstreams), children, secret_values(settings))",
     ): "only names the file in messages",
-    (
-        "gateway/cli/upstreams.py",
-        "surveyed = asyncio.run(survey(found.definitions, str(settings.upstreams)))",
-    ): "the same",
-    (
-        "gateway/cli/upstreams.py",
-        "surveyed = asyncio.run(survey(found.definitions, str(settings.upstreams), pinned=False))",
-    ): "the same",
 }
 """Readings whose loss nobody could notice, by file and line of code, each with the reason."""
 

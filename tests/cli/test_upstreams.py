@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.upstreams.servers.earlier import Earlier
 from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.servers.session import InSessions
+
+STDIO_SERVER = Path(__file__).parents[1] / "upstreams" / "servers" / "stdio.py"
 
 
 @pytest.fixture
@@ -98,13 +101,13 @@ def test_the_list_names_what_is_served_and_why_something_is_not(tmp_path: Path, 
     only = {"tools": {"allow": ["echo"]}, "prompts": {"allow": []}, "resources": {"allow": []}}
     bugs = {"url": upstream.url, "gateway": only}
     down = {"url": "http://127.0.0.1:9/mcp"}
-    terminal = Terminal(tmp_path, bugs=bugs, down=down, time={"command": "uvx"})
+    terminal = Terminal(tmp_path, bugs=bugs, down=down, time={"python": "time:mcp"})
     text, code = show(terminal.settings, as_json=False)
     lines = text.splitlines()
     assert code == 1
     assert lines[1] == f"bugs      ok           1 tool from {upstream.url} (http, stateless)"
     assert lines[2].startswith("down      unreachable  unreachable: ")
-    assert lines[3].startswith("time      not served   the gateway does not run commands yet")
+    assert lines[3].startswith("time      not served   the gateway does not serve Python objects yet")
     assert lines[5:] == ["TOOL        DESCRIPTION", "bugs__echo  The upstream's echo"]
     as_json, _ = show(terminal.settings, as_json=True)
     assert [(each["name"], each["state"]) for each in json.loads(as_json)] == [
@@ -236,8 +239,8 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments: tuple[str, ...], w
 
 @pytest.mark.setting("upstreams")
 def test_an_entry_that_is_not_served_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="time: not served: the gateway does not run commands yet"):
-        Terminal(tmp_path, time={"command": "uvx"}).call("time")
+    with pytest.raises(ConfigurationError, match="time: not served: the gateway does not serve Python objects yet"):
+        Terminal(tmp_path, time={"python": "time:mcp"}).call("time")
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -245,3 +248,38 @@ def test_the_file_may_be_named_before_or_after_the_command(before: bool, termina
     option, command = ["--upstreams", str(terminal.file)], ["test", "bugs", "echo", "text=hello"]
     result = gateway("upstreams", *(option + command if before else command + option), settings={})
     assert (result.stdout, result.returncode) == ("hello\n", 0), result.stderr
+
+
+def program(*options: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-S", str(STDIO_SERVER), *options]}
+
+
+def test_programs_are_listed_with_how_they_ended_and_their_last_words(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, good=program(), bad=program("fails"), none={"command": "no-such-program"})
+    text, code = show(terminal.settings, as_json=False)
+    assert code == 1
+    lines = {line.split()[0]: line for line in text.splitlines()[1:4]}
+    assert f"tools from {sys.executable} (stdio, session)" in lines["good"]
+    assert " does not run  " in lines["bad"]
+    assert "ended with exit code 2; it wrote: usage: stdio.py TOKEN / no token given" in lines["bad"]
+    assert "cannot be run: No such file or directory" in lines["none"]
+    good, bad, _ = json.loads(show(terminal.settings, as_json=True)[0])
+    assert (good["transport"], good["command"], good["era"]) == ("stdio", sys.executable, "session")
+    assert "url" not in good
+    assert "exit code 2" in bad["reason"]
+
+
+def test_a_program_that_does_not_run_is_a_warning_of_the_check(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, good=program(), bad=program("fails"))
+    finding = next(
+        each for each in examine(environ={}, upstreams=str(terminal.file)).findings if each.subject == "upstreams"
+    )
+    assert any(note.startswith("good: ok: 1") and "(stdio, session)" in note for note in finding.notes)
+    [warning] = [each for each in finding.warnings if each.startswith("bad: does not run: ")]
+    assert "exit code 2" in warning
+
+
+def test_a_tool_of_a_program_is_called_in_the_terminal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, good=program())
+    assert terminal.call("good", "echo", "text=hello") == 0
+    assert json.loads(terminal.said[-1]) == {"text": "hello"}

@@ -39,7 +39,7 @@ UPSTREAM_METHODS: Final = frozenset(
 DROPPED: Final = frozenset(
     {
         *("tool", "prompt", "resource", "template", "instructions", "collision"),
-        *("log", "progress", "notification", "question", "meta"),
+        *("log", "progress", "notification", "question", "meta", "noise", "answer"),
     }
 )
 VALUES: Final = {

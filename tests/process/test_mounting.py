@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -443,3 +444,14 @@ async def test_pages_need_no_middleware_of_the_host() -> None:
         preflight = await Client(app).send([b""], asked, method="OPTIONS", path="/tools/mcp")
         assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (204, PAGE)
         assert "mcp-session-id" in (await post(app, ECHO, origin=PAGE)).headers["access-control-expose-headers"]
+
+
+@pytest.mark.setting("max_children", "upstreams")
+async def test_upstreams_run_programs_beside_the_application_only_if_a_setting_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "upstreams.json"
+    file.write_text('{"mcpServers": {"time": {"command": "no-such-program"}}}')
+    with pytest.raises(ConfigurationError, match="time: runs a program, but GATEWAY_MAX_CHILDREN allows none"):
+        async with started(mount(FastAPI(), upstreams=str(file))):
+            pass
+    async with started(mount(FastAPI(), upstreams=str(file), max_children=1)) as app:
+        assert (await post(app, ECHO)).text == "hello"

@@ -18,7 +18,7 @@ from gateway.auth.providers import read_key_file
 from gateway.cli.check import examine
 from gateway.errors import ConfigurationError
 from gateway.http_client.target import proxy_of
-from gateway.settings.model import REDIS_SCHEMES, Settings, secret_fields, variable
+from gateway.settings.model import REDIS_SCHEMES, Settings, secret_fields, secret_values, variable
 from gateway.upstreams.config.options import Proxy, Url
 from gateway.upstreams.config.variables import Variables
 from loadtest.cluster import clean_environment
@@ -37,6 +37,13 @@ ENDS = ["\n", "\r\n", "\n\n", " ", "\t", " \r\n", "\u00a0\n"]
 
 def test_every_secret_is_tried_here() -> None:
     assert secret_fields() == SECRETS.keys()
+
+
+@pytest.mark.setting("seal_keys", "jwt_secret", "token_exchange_client_secret", "redis_url")
+def test_the_values_of_all_secrets_are_known() -> None:
+    settings = Settings.load({variable(name): value for name, value in SECRETS.items()})
+    assert secret_values(settings) == {*SECRETS.values(), "1f" * 32, "2e" * 32}
+    assert secret_values(Settings.load({})) == frozenset()
 
 
 @pytest.mark.setting("seal_keys", "jwt_secret", "token_exchange_client_secret", "redis_url")

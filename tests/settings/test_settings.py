@@ -47,6 +47,7 @@ EXAMPLES = {
     "GATEWAY_SEAL_KEYS": Example(None, "0" * 64, SecretStr("0" * 64), None),
     "GATEWAY_TOOLS": Example((), " one , two.three,", ("one", "two.three"), "not a module"),
     "GATEWAY_UPSTREAMS": Example(None, " upstreams.json ", "upstreams.json", "up\x00"),
+    "GATEWAY_MAX_CHILDREN": Example(16, "0", 0, "1001"),
     "GATEWAY_SERVER_NAME": Example(None, "shop", "shop", "two\nlines"),
     "GATEWAY_SERVER_TITLE": Example(None, " The shop ", "The shop", "two\nlines"),
     "GATEWAY_SERVER_VERSION": Example(None, "2.1", "2.1", "two\nlines"),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gateway.errors import ConfigurationError
 from gateway.observability.logs import configure_logging
 from gateway.process.preflight import find_problems, find_tool_problems, find_upstream_problems, warn_of_unknown
+from gateway.runtime.undumpable import hide_from_others
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
 from gateway_workers import process
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m gateway_wo
 
     Return 0 if it stopped cleanly, 1 if tasks had to be cut off, 2 if it is configured wrongly.
     """
+    hide_from_others()
     arguments = make_parser(prog).parse_args(argv)
     try:
         problems = Problems()

@@ -18,12 +18,16 @@ SPOKEN: Final = (LEGACY, BEFORE_TASKS, BEFORE_ELICITATION, BEFORE_AUDIO)
 
 
 def encode_earlier_request(request_id: RequestId, method: str, params: Mapping[str, Any], envelope: Envelope) -> bytes:
-    """Encode the body of a request. Those of `initialize` are ours, and declare no capability: nobody can be asked.
+    """Encode the body of a request. Those of `initialize` are ours, except for the capabilities.
 
     If the parameters have no JSON form, this raises the errors of `strict_json.encode`.
     """
     if method == INITIALIZE:
-        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": envelope.client_info}
+        params = {
+            "protocolVersion": LEGACY,
+            "capabilities": params.get("capabilities", {}),
+            "clientInfo": envelope.client_info,
+        }
     told = {name: value for name, value in params.items() if name != "_meta"}
     meta = passed_meta(params, envelope)
     if meta:

@@ -117,6 +117,26 @@ def read_message(
         WrongId: it is a response, but not to our request.
         Malformed: it is not a valid message. No input raises anything else.
     """
+    message = _read_object(body, max_depth, heal)
+    if "method" in message:
+        return _read_other(message, heal)
+    return _read_answer(message, request_id, len(body), any_id, heal)
+
+
+def read_numbered(body: bytes, heal: Heal = uncounted) -> tuple[int | None, Message]:
+    """Read a message that may answer any of our requests, and return the number of that request beside it.
+
+    It is None without a valid one. `Malformed` is raised as `read_message` does it.
+    """
+    message = _read_object(body, MAX_DEPTH, heal)
+    if "method" in message:
+        return None, _read_other(message, heal)
+    number = _number(message.get("id"))
+    return number, _read_answer(message, 0 if number is None else number, len(body), True, heal)
+
+
+def _read_object(body: bytes, max_depth: int, heal: Heal) -> dict[str, Any]:
+    """Read a JSON-RPC message, and check what all of them have in common."""
     message = _decode(body, max_depth, heal)
     if type(message) is list and len(message) == 1:
         heal(Deviation.BATCH)
@@ -126,16 +146,29 @@ def read_message(
     if message.get("jsonrpc") != "2.0":
         raise Malformed('the message has no "jsonrpc": "2.0"')
     if "method" in message:
-        return _read_other(message, heal)
+        return message
     if "result" in message and "error" in message:
         _drop_null_answer(message, heal)
     if ("result" in message) == ("error" in message):
         raise Malformed('the message needs "method", or one of "result" and "error"')
+    return message
+
+
+def _read_answer(
+    message: dict[str, Any], request_id: RequestId, size: int, any_id: bool, heal: Heal
+) -> Result | ErrorAnswer:
     if "error" in message:
-        return _read_error(message, request_id, len(body), any_id, heal)
+        return _read_error(message, request_id, size, any_id, heal)
     if not _is_ours(message, request_id, heal):
         raise WrongId("the result has another id")
     return _read_result(message["result"], heal)
+
+
+def _number(given: Any) -> int | None:
+    """Return which of our numbers an id is, or stands for; see `_is_ours`."""
+    if (type(given) is float and given.is_integer()) or (type(given) is str and _NUMBER.fullmatch(given)):
+        given = int(given)
+    return given if type(given) is int else None
 
 
 def replace_surrogates(body: bytes) -> bytes:
@@ -249,9 +282,8 @@ def _clean_data(data: Any) -> Any:
 
 def _error_code(code: Any) -> int:
     """Return the number that a code of another type stands for, else that of an internal error."""
-    if (type(code) is float and code.is_integer()) or (type(code) is str and _NUMBER.fullmatch(code)):
-        code = int(code)
-    return code if type(code) is int and abs(code) <= MAX_ERROR_CODE else _INTERNAL_ERROR
+    number = _number(code)
+    return number if number is not None and abs(number) <= MAX_ERROR_CODE else _INTERNAL_ERROR
 
 
 def _read_other(message: dict[str, Any], heal: Heal) -> Notice | ServerRequest:

@@ -36,6 +36,7 @@ class SessionClient:
     """
 
     probe_method: Final = "ping"
+    era: Final = "session"
 
     def __init__(self, upstream: str, connections: ConnectionPool, scope: Scope) -> None:
         self._upstream = upstream

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final
 
 from typing_extensions import override
@@ -25,6 +25,7 @@ from gateway.protocol.versions import INITIALIZE
 from gateway.runtime.jitter import varied
 from gateway.upstreams.client.connections import Subscribers
 from gateway.upstreams.client.dialects import InSession
+from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.replies import is_question
 from gateway.upstreams.client.stateless import (
     END_SECONDS,
@@ -61,8 +62,6 @@ _NO_SUCH_METHOD: Final = -32601
 _LOST_CODES: Final = frozenset({-32000, -32600})
 """Errors with which servers refuse the id of a session with status 400, whatever they should send."""
 _OF_REQUESTS: Final = frozenset({PROGRESS, LOG})
-_SET_LEVEL: Final = "logging/setLevel"
-_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
 class HttpSession(StatelessClient):
@@ -85,8 +84,7 @@ class HttpSession(StatelessClient):
         self._running: dict[int, HttpJob] = {}
         self._listening: asyncio.Task[None] | None = None
         self._tells: set[asyncio.Task[None]] = set()
-        self._level: str | None = None
-        self._can_log = False
+        self._level = SessionLogLevel()
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
         """Begin the session, and return the result of `initialize`; see `SessionConnection.open`."""
@@ -101,12 +99,12 @@ class HttpSession(StatelessClient):
         )
         self._requester = requester
         self._said.session = sessions[-1] if _SESSION_ID.fullmatch(sessions[-1]) else ""
-        version, capabilities = result.get("protocolVersion"), result.get("capabilities")
+        version = result.get("protocolVersion")
         if version not in SPOKEN or (sessions[-1] and not self._said.session):
             detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}, or no valid session"
             raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
         self._said.version = version
-        self._can_log = isinstance(capabilities, dict) and "logging" in capabilities
+        self._level.learn(result)
         try:
             await self._tell(*self._said.notifying("notifications/initialized", {}), requester, END_SECONDS)
         except HttpFailure as failure:
@@ -126,30 +124,19 @@ class HttpSession(StatelessClient):
 
     @override
     async def _cancellable(self, job: HttpJob) -> Result:
-        if job.hearing.log_level is not None and job.method != _SET_LEVEL:
-            await self._set_level(job.hearing.log_level, job)
+        await self._set_level(job)
         self._running[job.request_id] = job
         try:
             return await super()._cancellable(job)
         finally:
             del self._running[job.request_id]
 
-    async def _set_level(self, level: str, job: HttpJob) -> None:
-        """Let the upstream send log messages of a level. It applies to the whole session, so it only ever sinks."""
-        if not self._can_log or level not in _LEVELS:
-            return
-        if self._level is not None and _LEVELS.index(self._level) <= _LEVELS.index(level):
-            return
-        self._level = level
-        seconds = job.deadline - asyncio.get_running_loop().time()
-        with contextlib.suppress(UpstreamError):  # it sends what it likes
-            await self.request(
-                _SET_LEVEL,
-                {"level": level},
-                requester=job.caller,
-                seconds=seconds,
-                max_bytes=MAX_INTRODUCTION_BYTES,
-            )
+    async def _set_level(self, job: HttpJob) -> None:
+        async def send(method: str, params: Mapping[str, Any]) -> None:
+            seconds = job.deadline - asyncio.get_running_loop().time()
+            await self.request(method, params, requester=job.caller, seconds=seconds, max_bytes=MAX_INTRODUCTION_BYTES)
+
+        await self._level.sink(job.hearing.log_level, send)
 
     @override
     async def _refusal(self, response: HttpResponse, job: HttpJob) -> UpstreamFailure | UpstreamError:

@@ -22,10 +22,8 @@ from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.deviations import Deviation, Heal
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
-from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
 from gateway.protocol.upstream.requests import Envelope, relayed_capabilities
 from gateway.protocol.upstream.responses import (
-    INPUT_REQUIRED,
     ErrorAnswer,
     Malformed,
     Message,
@@ -38,12 +36,16 @@ from gateway.protocol.upstream.responses import (
 from gateway.protocol.versions import INITIALIZE, META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
+from gateway.upstreams.client.decoding import Decoding
 from gateway.upstreams.client.dialects import Dialect, Stateless
+from gateway.upstreams.client.hearing import KINDS, Hearing
+from gateway.upstreams.client.measured import MeasuredRequests
+from gateway.upstreams.client.portions import PORTION_BYTES, Portions
 from gateway.upstreams.client.statuses import UNAVAILABLE, may_have_error, meaning_of
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
-from gateway.upstreams.ports import NOBODY, OnHeaders, OnNotice, RequestOptions, UpstreamCaller
+from gateway.upstreams.ports import NOBODY, RequestOptions, UpstreamCaller
 from gateway.upstreams.readings import Count, Readings
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
@@ -65,13 +67,6 @@ STREAM_FACTOR: Final = 8
 
 MAX_NOTICES: Final = 10_000
 """How many notices one request may get."""
-QUICK_BYTES: Final = 64 * 1024
-QUICK_COMMAS: Final = 500
-"""A message with more waits for its turn to be decoded, and again before what follows: each takes long. Between two
-values of JSON is a comma."""
-PORTION_BYTES: Final = 8 * 1024
-PORTION_EVENTS: Final = 64
-"""How much of an event stream is read before other work gets its turn: bytes, and events however short."""
 
 END_SECONDS: Final = 2.0
 """How long ending a session, or cancelling a request, may take."""
@@ -91,12 +86,10 @@ _ACTING: Final = "tools/call"
 """The method whose requests may have effects. All others only read, so they can be sent again."""
 _LISTEN: Final = "subscriptions/listen"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-_CANCELLED: Final = "cancelled"
 
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 _BRACE: Final = b"{"
-_KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 
 _OK: Final = 200
 _SERVER_ERRORS: Final = 500
@@ -114,15 +107,6 @@ def _uncounted(_size: int) -> None:
     """Count nothing: what is read is small."""
 
 
-class _Hearing(msgspec.Struct, frozen=True):
-    """Which notices of a request somebody wants."""
-
-    on_notice: OnNotice | None
-    progress: bool
-    log_level: str | None
-    on_headers: OnHeaders | None
-
-
 class HttpJob(msgspec.Struct, frozen=True):
     """A request to send, once or twice.
 
@@ -137,7 +121,7 @@ class HttpJob(msgspec.Struct, frozen=True):
     deadline: float
     max_bytes: int
     repeatable: bool
-    hearing: _Hearing
+    hearing: Hearing
 
     def __repr__(self) -> str:
         """Return a text without the headers and the body, which are the caller's."""
@@ -175,8 +159,8 @@ class StatelessClient:
         self._telemetry = telemetry
         self._heal = Healing(upstream, telemetry)
         self._client_info = client_info
-        self._tracing = tracing
-        self._turns = Turns() if turns is None else turns
+        self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)
+        self._decoding = Decoding(upstream, Turns() if turns is None else turns, self._heal)
         self._readings = readings_of_answers() if readings is None else readings
         self._clock = clock
         self._dialect = Stateless() if dialect is None else dialect
@@ -195,28 +179,11 @@ class StatelessClient:
             UpstreamError: the upstream answered with a JSON-RPC error.
             UpstreamFailure: the answer is not valid, or missing.
         """
-        began = self._clock()
-        outcome = _CANCELLED
-        trace = None if self._tracing is None else self._tracing.upstream_request(self._upstream, method)
-        try:
-            job = self._job(method, params, options, None if trace is None else trace.traceparent)
-            result = await self._cancellable(job)
-        except UpstreamError:
-            outcome = "error"
-            raise
-        except UpstreamFailure as failure:
-            outcome = failure.reason.value
-            self._telemetry.failed(self._upstream, failure.reason)
-            raise
-        else:
-            outcome = INPUT_REQUIRED if result.asks else "completed"
-            if result.overstepped:
-                self._telemetry.dropped(self._upstream, "meta")
-            return result.value
-        finally:
-            self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)
-            if trace is not None:
-                trace.end(outcome)
+
+        async def send(traceparent: str | None) -> Result:
+            return await self._cancellable(self._job(method, params, options, traceparent))
+
+        return await self._measured.run(method, send)
 
     @contextlib.asynccontextmanager
     async def listen(
@@ -286,7 +253,7 @@ class StatelessClient:
             asyncio.get_running_loop().time() + options["seconds"],
             options["max_bytes"],
             options.get("repeatable", False) or method != _ACTING,
-            _Hearing(options.get("on_notice"), wants_progress, log_level, options.get("on_headers")),
+            Hearing(options.get("on_notice"), wants_progress, log_level, options.get("on_headers")),
         )
 
     async def _cancellable(self, job: HttpJob) -> Result:
@@ -453,7 +420,7 @@ class StatelessClient:
         events: EventStream | None = None,
     ) -> AsyncGenerator[Message, None]:
         """Yield the messages of an event stream, of which at most `limit` bytes are read. `events` reads it."""
-        events, portions = events or EventStream(job.max_bytes), _Portions()
+        events, portions = events or EventStream(job.max_bytes), Portions()
         received = counted = 0
         try:
             async for piece in pieces:
@@ -495,21 +462,15 @@ class StatelessClient:
 
     async def _message(self, body: bytes, job: HttpJob, *, any_id: bool = False) -> Message:
         """Decode a message: a large one in a thread, in its turn. Other work has its turn before the result is used."""
-        if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
-            return self._decoded(body, job, any_id, self._heal)
         try:
-            async with asyncio.timeout_at(job.deadline):
-                await self._turns.begin(self._upstream, job.caller.principal)
+            return await self._decoding.run(
+                body,
+                lambda heal: self._decoded(body, job, any_id, heal),
+                job.caller.principal,
+                deadline=job.deadline,
+            )
         except TimeoutError:
             raise self._failure(Reason.TIMED_OUT, "its answer was not read in time") from None
-        healed: list[Deviation] = []
-        try:
-            message = await self._turns.aside(lambda: self._decoded(body, job, any_id, healed.append))
-        finally:
-            for deviation in healed:
-                self._heal(deviation)
-        await self._turns.resume(self._upstream)
-        return message
 
     def _decoded(self, body: bytes, job: HttpJob, any_id: bool, heal: Heal) -> Message:
         try:
@@ -535,16 +496,8 @@ class StatelessClient:
 
     def _notify(self, notice: Notice, job: HttpJob) -> None:
         """Pass on a notice that was asked for; count another one."""
-        hearing = job.hearing
-        told: dict[str, Any] | None = None
-        if notice.method == PROGRESS and hearing.progress:
-            told = read_progress(notice.params, job.request_id)
-        elif notice.method == LOG and hearing.log_level is not None:
-            told = read_log(notice.params)
-        if told is None or hearing.on_notice is None:
-            self._telemetry.dropped(self._upstream, _KINDS.get(notice.method, "notification"))
-        else:
-            hearing.on_notice(notice.method, told)
+        if not job.hearing.takes(notice, job.request_id):
+            self._telemetry.dropped(self._upstream, KINDS.get(notice.method, "notification"))
 
     async def _kept(self, response: HttpResponse) -> AsyncIterator[bytes]:
         """Yield the pieces of a stream of changes until it is silent. If they are too many, fail."""
@@ -652,25 +605,6 @@ class _Budget:
         grown = self._room + (self._counted_at - earlier) * CHANGE_BYTES_PER_SECOND
         self._room = min(grown, CHANGE_BYTES_AT_ONCE) - size
         return self._room >= 0
-
-
-class _Portions:
-    """Lets other work have its turn after each portion of an event stream.
-
-    Data may always be ready, so waiting for it need not be a pause.
-    """
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._events = 0
-
-    async def read(self, *, size: int = 0, events: int = 0) -> None:
-        """Count what has been read, and pause after a portion."""
-        self._bytes += size
-        self._events += events
-        if self._bytes >= PORTION_BYTES or self._events >= PORTION_EVENTS:
-            self._bytes = self._events = 0
-            await asyncio.sleep(0)
 
 
 def _may_repeat(failure: UpstreamFailure, job: HttpJob) -> bool:

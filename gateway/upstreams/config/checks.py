@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.settings.model import Settings
+from gateway.children.environment import withheld_names
+from gateway.settings.model import Settings, secret_values
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 
 _EXCHANGE_SETTINGS = ("token_exchange_url", "token_exchange_client_id", "token_exchange_client_secret")
@@ -12,7 +13,18 @@ _EXCHANGE_SETTINGS = ("token_exchange_url", "token_exchange_client_id", "token_e
 
 def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iterator[str]:
     """Yield a line for each option that needs a setting which is not set."""
+    secrets = secret_values(settings)
     for definition in found.definitions:
+        if definition.transport == "stdio" and settings.max_children == 0:
+            yield (
+                f"{file}: {definition.name}: runs a program, but GATEWAY_MAX_CHILDREN allows none, its default "
+                "in another application; set it, or remove the upstream"
+            )
+        for name in withheld_names(definition.variables, secrets):
+            yield (
+                f"{file}: {definition.name}: env: no program gets {name}, which is the gateway's or has the value "
+                "of one of its secrets; remove it"
+            )
         needs_store = any(rule.mode == "required" for rule in definition.task.values)
         if needs_store and settings.redis_url is None and not settings.is_wrong("redis_url"):
             yield (

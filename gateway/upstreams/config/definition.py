@@ -171,6 +171,9 @@ class Definition:
         name: the upstream's key in the file; metrics, logs and errors name it.
         prefix: what names are served under; "" serves them unchanged.
         url: the address of its MCP endpoint, as the operator wrote it.
+        command: the program to run, with its `args`; "" for an upstream with a URL.
+        env, env_file: its variables; those of `env` count.
+        cwd: where it runs; None is where the gateway runs.
         tools, prompts, resources: what is served. Resources and templates are matched by URI.
         unlisted: whether to serve resources that are not listed; None decides by `judges_resources`.
         scope: who shares a connection, a list and a credential; None lets callers share lists only, see
@@ -182,8 +185,10 @@ class Definition:
         rate: how often it is called, by all callers together; None does not limit it.
         instructions: whether the instructions of the upstream join the gateway's.
         pin: what happens to tools, prompts and instructions that differ from the lock file.
+        roots: the URIs of folders that the operator declares to a program; those of callers never reach one.
         proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
-        identity: a digest of transport, address and kind of credential. A call cannot continue at another identity.
+        identity: a digest of transport, address or command, and kind of credential. A call cannot continue at another
+            identity.
         judges_resources: whether some URIs may be served and others not, or need other scopes.
     """
 
@@ -192,6 +197,11 @@ class Definition:
     transport: Transport
     url: options.Url = field(default="", repr=False)
     headers: options.Headers = field(default=(), repr=False)
+    command: options.Command = ""
+    args: options.Arguments = field(default=(), repr=False)
+    env: options.Environment = field(default=(), repr=False)
+    env_file: Annotated[options.EnvFile, Field(validation_alias="envFile")] = field(default=(), repr=False)
+    cwd: options.OptionalFolder = None
     tools: Choice = Choice()
     prompts: Choice = Choice()
     resources: Annotated[Choice, options.Written(_Resources)] = Choice()
@@ -213,6 +223,7 @@ class Definition:
     instructions: StrictBool = True
     pin: Pin = "off"
     pinned: Pinned = field(default=Pinned(), repr=False)
+    roots: options.Roots = ()
     tls: options.Tls = NO_TLS_FILES
     proxy: options.Proxy = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)
@@ -221,7 +232,7 @@ class Definition:
 
     def __post_init__(self) -> None:
         """Compute the identity, and whether the rules say the same of all resources."""
-        parts = (self.transport, self.url, self.credentials.kind)
+        parts = (self.transport, self.url or self.command, self.credentials.kind, *self.args)
         text = "".join(f"{len(part)}:{part}" for part in parts)
         object.__setattr__(self, "identity", hashlib.sha256(text.encode()).digest()[:IDENTITY_BYTES])
         globs = (*self.resources.deny, *(glob for glob, _ in self.scopes.globs))
@@ -231,8 +242,13 @@ class Definition:
 
     @property
     def place(self) -> str:
-        """The address without user, query and fragment, to show to operators."""
-        return place_of(self.url)
+        """The address without user, query and fragment, or the program, to show to operators."""
+        return place_of(self.url) if self.url else self.command
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that a program is given."""
+        return {**dict(self.env_file), **dict(self.env)}
 
     @property
     def depends_on_caller(self) -> bool:

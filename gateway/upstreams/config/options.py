@@ -31,7 +31,8 @@ from gateway.protocol.uris.globs import problem_of_glob
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import HEADER_NAME
 from gateway.settings.rates import Rate, parse_rate
-from gateway.upstreams.config.variables import SecretText, Variables, shown
+from gateway.upstreams.config.env_files import EnvFileError, parse_env_file
+from gateway.upstreams.config.variables import MAX_FILE_BYTES, SecretText, Variables, shown
 
 ENVIRONMENT: Final = "environment"
 """The value of `proxy` that takes the proxy of the environment."""
@@ -186,6 +187,17 @@ def _read_file(value: object, read: ValidatorFunctionWrapHandler, info: Validati
         raise ValueError(f"{shown(value)} cannot be read: {reason}; name a readable file") from None
 
 
+def _read_env_file(value: object, read: ValidatorFunctionWrapHandler, info: ValidationInfo[Variables]) -> object:
+    path = _read_file(value, read, info)
+    info.context.files.append(path)
+    try:
+        return tuple(parse_env_file(path.read_text("utf-8")[:MAX_FILE_BYTES]).items())
+    except UnicodeDecodeError:
+        raise ValueError(f"{shown(value)} is not UTF-8 text; name a file that is") from None
+    except EnvFileError as error:
+        raise ValueError(f"{shown(value)}: {error}") from None
+
+
 def _read_folder(value: object, read: ValidatorFunctionWrapHandler, info: ValidationInfo[Variables]) -> Path:
     path = info.context.path(read(value))
     with contextlib.suppress(OSError):  # the name is too long
@@ -210,12 +222,26 @@ OptionalText = Annotated[str | None, Written(Text)]
 Secret = Annotated[Text, BeforeValidator(_hide)]
 _Argument = Annotated[str, Use("a list of texts", lambda text: "\0" not in text)]
 Arguments = Annotated[tuple[_Argument, ...], Field(max_length=MAX_ITEMS)]
-Environment = dict[
+_Variables = dict[
     Annotated[str, Use("names of variables", lambda name: is_text(name) and "=" not in name)],
     Annotated[str, Use("a text for each variable", lambda text: "\0" not in text), BeforeValidator(_hide)],
 ]
+Environment = Annotated[
+    tuple[tuple[str, str], ...], Written(_Variables | None, lambda variables: tuple((variables or {}).items()))
+]
 File = Annotated[str, Use("the path of a file", is_text), WrapValidator(_read_file)]
-Folder = Annotated[str, Use("the path of a folder", is_text), WrapValidator(_read_folder)]
+_Folder = Annotated[str, Use("the path of a folder", is_text), WrapValidator(_read_folder)]
+OptionalFolder = Annotated[Path | None, Written(_Folder)]
+Roots = Annotated[
+    tuple[str, ...],
+    Written(
+        Annotated[tuple[_Folder, ...], Field(max_length=MAX_ITEMS)],
+        lambda folders: tuple(folder.resolve().as_uri() for folder in folders),
+    ),
+]
+_EnvFile = Annotated[str, Use("the path of a file", is_text), WrapValidator(_read_env_file)]
+EnvFile = Annotated[tuple[tuple[str, str], ...], Written(_EnvFile | None, lambda variables: variables or ())]
+Command = Annotated[str, Use("the name or path of a program", is_text)]
 Tls = Annotated[TlsFiles, Written(dict[str, File | None], lambda files: TlsFiles(**files))]
 
 GlobKey = Annotated[str, Use("1 to 256 printable characters", _GLOB.fullmatch)]

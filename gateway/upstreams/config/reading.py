@@ -23,7 +23,7 @@ from gateway.http_client.tls import TlsFiles
 from gateway.settings.problems import Problems
 from gateway.upstreams.config.definition import Choice, Definition, NotServed, Transport, UpstreamFile
 from gateway.upstreams.config.documents import DocumentError, parse_json, parse_toml, repeated_names
-from gateway.upstreams.config.options import PREFIX, Arguments, Environment, File, Folder, Use, is_text
+from gateway.upstreams.config.options import PREFIX, Use
 from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
 from gateway.upstreams.config.variables import SecretText, VariableError, Variables, shortened, shown
 
@@ -46,16 +46,6 @@ _BY_KEY: Final[Mapping[str, Transport]] = {
 }
 
 
-class _Command(TypedDict, total=False):
-    """The members of an entry that names a program. They are checked, and the program is not run yet."""
-
-    command: Annotated[str, Use("the name or path of a program", is_text)]
-    args: Arguments
-    env: Environment | None
-    cwd: Folder
-    envFile: File | None
-
-
 class _Python(TypedDict):
     """The member of an entry that names a Python object, which is not served yet."""
 
@@ -63,22 +53,22 @@ class _Python(TypedDict):
 
 
 _OPTIONS: Final = TypeAdapter(Definition)
-_OTHERS: Final[Mapping[str, TypeAdapter[Any]]] = {"stdio": TypeAdapter(_Command), "python": TypeAdapter(_Python)}
+_PYTHON_OBJECT: Final = TypeAdapter(_Python)
 _KEYS: Final[Mapping[Transport, Collection[str]]] = {
     "http": (*URL_KEYS, "headers"),
-    "stdio": _Command.__annotations__,
+    "stdio": ("command", "args", "env", "envFile", "cwd"),
     "python": _Python.__annotations__,
 }
 _COMMON_KEYS: Final = ("type", "disabled", "gateway")
-_REASONS: Final[Mapping[Transport, str]] = {
-    "stdio": "the gateway does not run commands yet; only upstreams with a url are served",
-    "python": "the gateway does not serve Python objects yet; only upstreams with a url are served",
-}
+_NO_PYTHON: Final = "the gateway does not serve Python objects yet; only upstreams with a url or a command are served"
 
 OPTIONS: Final = frozenset(field.name for field in fields(Definition) if field.init).difference(
-    ("name", "transport", "url", "headers", "unlisted", "pinned")
+    ("name", "transport", "url", "headers", "command", "args", "env", "env_file", "cwd", "unlisted", "pinned")
 )
-_HTTP_OPTIONS: Final = frozenset({"credentials", "forward_headers", "max_connections", "tls", "proxy"})
+_HTTP_OPTIONS: Final = frozenset({"credentials", "forward_headers", "tls", "proxy"})
+_SESSION_ERAS: Final = frozenset({"auto", "session"})
+_STDIO_CONNECTIONS: Final = 4
+"""How many children an upstream may have, unless its option says so."""
 _CHOICE: Final = tuple(field.name for field in fields(Choice))
 _MEMBERS: Final[Mapping[str, Collection[str]]] = {
     "tools": _CHOICE,
@@ -292,17 +282,18 @@ class _DocumentReading:
         if "prefix" not in options:
             options["prefix"] = _prefix_of(name)
         own = {"url" if key in URL_KEYS else key: values[key] for key in values if key in _KEYS[transport]}
-        if transport == "http":
-            options |= own
-            for key, text in (*_header_misfits(options), *_option_misfits(options)):
-                place.inside(key).wrong(text)
+        if transport == "python":
+            self._validated(_PYTHON_OBJECT, own, values, place)
         else:
-            self._validated(_OTHERS[transport], own, values, place)
+            options |= own
+        misfits = (*_header_misfits(options), *_option_misfits(options)) if transport == "http" else ()
+        for key, text in misfits:
+            place.inside(key).wrong(text)
         definition = self._validated(_OPTIONS, {**options, "name": name, "transport": transport}, values, place)
         self._claim(name, options["prefix"], place)
-        if definition is None or transport == "http":
-            return definition
-        return NotServed(name, transport, _REASONS[transport])
+        if definition is not None and transport == "stdio" and not _SESSION_ERAS.issuperset(definition.era.values):
+            place.inside("gateway.era").wrong("a program is always called in a session; use auto or session")
+        return definition if definition is None or transport != "python" else NotServed(name, transport, _NO_PYTHON)
 
     def _validated(self, model: TypeAdapter[T], values: Values, document: Values, place: FilePlace) -> T | None:
         try:
@@ -374,10 +365,15 @@ def _transport(values: Values, place: FilePlace) -> Transport | None:
 def _options(given: Values, transport: Transport, place: FilePlace) -> Values:
     """Return the options that are known, in the form of the model. Null is the same as nothing."""
     options = {key: value for key, value in place.known(given, OPTIONS).items() if value is not None}
+    if transport == "stdio":
+        options.setdefault("max_connections", _STDIO_CONNECTIONS)
     if transport != "http":
         for key in sorted(_HTTP_OPTIONS & given.keys()):
             place.inside(key).wrong("only upstreams with a url have this option; remove it")
             options.pop(key, None)
+    if transport != "stdio" and "roots" in options:
+        place.inside("roots").wrong("only upstreams with a command have this option; remove it")
+        options.pop("roots", None)
     for key, names in _MEMBERS.items():
         if isinstance(options.get(key), dict):
             options[key] = place.inside(key).known(options[key], names)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.children.children import Children
 from gateway.http_client.client import HttpClient
 from gateway.observability.upstream_metrics import UpstreamMetrics
-from gateway.process.upstreams import connect
+from gateway.process.upstreams import Connecting
 from gateway.upstreams.config.definition import ByGlob, Definition
 from tests.http_client.peers import OK, always, ask, serving
 
 
 def client_of(url: str, proxy: str | None) -> HttpClient:
     definition = Definition("u", "u", "http", url, era=ByGlob("stateless"), proxy=proxy)
-    return connect(definition, UpstreamMetrics(CollectorRegistry()), "upstreams.json").https[0]
+    connecting = Connecting(UpstreamMetrics(CollectorRegistry()), "upstreams.json", Children(1))
+    return connecting.connect(definition).https[0]
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])

@@ -17,8 +17,9 @@ from gateway.protocol.upstream.responses import read_message
 from gateway.runtime.turns import PAUSES, Turns
 from gateway.upstreams import readings
 from gateway.upstreams.client import stateless
+from gateway.upstreams.client.decoding import QUICK_COMMAS
 from gateway.upstreams.client.dialects import Sessionless
-from gateway.upstreams.client.stateless import QUICK_COMMAS, readings_of_answers
+from gateway.upstreams.client.stateless import readings_of_answers
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import NOBODY, UpstreamCaller

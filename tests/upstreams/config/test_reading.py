@@ -70,21 +70,22 @@ VS_CODE = """{
 
 def test_the_file_of_a_desktop_client_is_read_as_it_is() -> None:
     found = read(CLAUDE)
-    [github] = found.definitions
+    github, time = found.definitions
+    assert (time.transport, time.command, time.args) == ("stdio", "uvx", ("mcp-server-time",))
     assert (github.name, github.prefix, github.url) == ("github", "github", "https://github.example/mcp")
     assert github.headers == (("Authorization", f"Bearer {SECRET}"),)
     assert not github.serves_tool("delete_all")
     assert (github.ask.of("search_bugs"), github.ask.of("get")) == ("replay", "hold")
     assert github.scopes.of("anything") == {"github"}
-    assert [(entry.name, entry.transport) for entry in found.not_served] == [("time", "stdio"), ("bugs", "python")]
+    assert [(entry.name, entry.transport) for entry in found.not_served] == [("bugs", "python")]
     assert found.notes == ("upstreams.json: keys that have no effect here: globalShortcut",)
 
 
 def test_the_file_of_vs_code_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A=1\n")
     found = read(VS_CODE, tmp_path / "mcp.json")
-    assert [definition.url for definition in found.definitions] == [URL]
-    assert [entry.name for entry in found.not_served] == ["files"]
+    assert [definition.url for definition in found.definitions] == [URL, ""]
+    assert found.definitions[1].variables == {"A": "1"}
     assert found.notes == (f"{tmp_path}/mcp.json: keys that have no effect here: inputs, bugs.dev",)
 
 

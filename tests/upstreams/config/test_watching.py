@@ -142,11 +142,11 @@ async def test_a_running_watcher_looks_by_itself(path: Path) -> None:
 
 def test_what_is_not_served_is_one_line_each(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    path.write_text(json.dumps({"inputs": [], "mcpServers": {"time": {"command": "uvx"}, "a": {"python": "a:b"}}}))
+    path.write_text(json.dumps({"inputs": [], "mcpServers": {"b": {"python": "b:b"}, "a": {"python": "a:b"}}}))
     log_file(UpstreamReader(path, {}).read())
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "upstream not served"),
         ("WARNING", "upstream not served"),
         ("INFO", "file of upstreams"),
     ]
-    assert [vars(record).get("upstream") for record in caplog.records] == ["time", "a", None]
+    assert [vars(record).get("upstream") for record in caplog.records] == ["b", "a", None]

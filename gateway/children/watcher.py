@@ -1,0 +1,292 @@
+"""The program that is the parent of all child processes of one gateway process, and ends them with it.
+
+A killed process cannot end its children, so they have a parent that only watches. It is run alone, as
+`python -I -S watcher.py`, with a socket as its standard input. Orders come as a length of four bytes and a JSON object;
+one to start a child brings three descriptors. Reports are JSON objects, one a line. On Linux, processes that outlive
+their parents become children of the watcher, so nothing that a child starts can hide from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+GRACE_SECONDS: Final = 2.0
+"""How long a child may take to end after its standard input was closed, and again after SIGTERM."""
+HURRIED_SECONDS: Final = 1.0
+"""The same when the gateway is gone."""
+MARK: Final = "SEALED_GATEWAY_CHILD"
+"""A variable of each child, with its number: who belongs to it, even if its parent has ended."""
+LENGTH_BYTES: Final = 4
+STREAMS: Final = 3
+
+_TICK_SECONDS: Final = 0.05
+_RUNNING, _CLOSING, _TERMINATING, _KILLING = range(4)
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class _FoundProcess(NamedTuple):
+    """A process that runs."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+
+
+class _WatchedChild:
+    """A program and everything that it has started: its group, its session and its descendants.
+
+    A process that has left all of these still has the variable `MARK`, unless it has removed that.
+    """
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        self.number = number
+        self.pid = process.pid
+        self.process = process
+        self.stage = _RUNNING
+        self.ends_at = 0.0
+        self.has_exited = False
+
+    def family(self, processes: Mapping[int, _FoundProcess]) -> list[_FoundProcess]:
+        """Return which of these processes belong to this child."""
+        return [each for each in processes.values() if self._has(each, processes)]
+
+    def _has(self, process: _FoundProcess, processes: Mapping[int, _FoundProcess]) -> bool:
+        top = process
+        while self.pid not in (top.pid, top.group, top.session):
+            if top.parent not in processes:
+                return _is_marked(top.pid, self.number)
+            top = processes[top.parent]
+        return True
+
+
+class ChildWatcher:
+    """Follows the orders that come through a socket, until it is closed and no process is left."""
+
+    def __init__(self, link: socket.socket, bind: Callable[[], None] | None) -> None:
+        self._link = link
+        self._bind = bind
+        self._children: dict[int, _WatchedChild] = {}
+        self._grace = GRACE_SECONDS
+        self._is_wanted = True
+        self._has_left_some = False
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._hurry())
+
+    def run(self) -> None:
+        """Work until the gateway is gone and nothing is left of its children."""
+        waiting = select.poll()
+        waiting.register(self._woken, select.POLLIN)
+        waiting.register(self._link, select.POLLIN)
+        while self._is_wanted or self._children or self._has_left_some:
+            is_busy = self._has_left_some or any(child.stage != _RUNNING for child in self._children.values())
+            ready = {number for number, _ in waiting.poll(_TICK_SECONDS * 1000 if is_busy else None)}
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+            if self._is_wanted and self._link.fileno() in ready and not self._obeyed():
+                self._hurry()
+            if not self._is_wanted:
+                with contextlib.suppress(KeyError):
+                    waiting.unregister(self._link)
+            self._reap()
+            self._advance()
+
+    def _obeyed(self) -> bool:
+        """Follow the next order. Return whether there was one."""
+        try:
+            header, descriptors, _, _ = socket.recv_fds(self._link, LENGTH_BYTES, STREAMS, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            body = self._received(int.from_bytes(header, "big")) if len(header) == LENGTH_BYTES else None
+            if body is None:
+                return False
+            order = json.loads(body)
+            if "stop" in order:
+                self._stop(order["stop"])
+            else:
+                self._start(order, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _received(self, size: int) -> bytes | None:
+        body = bytearray()
+        while len(body) < size:
+            piece = self._link.recv(size - len(body))
+            if not piece:
+                return None
+            body += piece
+        return bytes(body)
+
+    def _start(self, order: Mapping[str, Any], descriptors: list[int]) -> None:
+        number = order["start"]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the operator's own program
+                order["argv"],
+                stdin=descriptors[0],
+                stdout=descriptors[1],
+                stderr=descriptors[2],
+                env={**order["env"], MARK: str(number)},
+                cwd=order["cwd"],
+                start_new_session=True,
+                preexec_fn=self._bind,  # noqa: PLW1509 - this program has one thread
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._report({"failed": number, "reason": getattr(error, "strerror", None) or type(error).__name__})
+            return
+        self._children[number] = _WatchedChild(number, process)
+        self._report({"started": number, "pid": process.pid})
+
+    def _stop(self, number: int) -> None:
+        child = self._children.get(number)
+        if child is not None and child.stage == _RUNNING:
+            self._enter(child, _CLOSING)
+
+    def _hurry(self) -> None:
+        """End all children, since nobody wants them any more."""
+        self._is_wanted = False
+        self._grace = HURRIED_SECONDS
+        latest = time.monotonic() + HURRIED_SECONDS
+        for child in self._children.values():
+            if child.stage == _RUNNING:
+                self._enter(child, _CLOSING)
+            child.ends_at = min(child.ends_at, latest)
+
+    def _enter(self, child: _WatchedChild, stage: int) -> None:
+        child.stage, child.ends_at = stage, time.monotonic() + self._grace
+
+    def _reap(self) -> None:
+        """Take the exit codes of all processes that have ended, also of those that others have left."""
+        by_pid = {child.pid: child for child in self._children.values()}
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                child = by_pid.get(pid)
+                if child is not None:
+                    child.has_exited = True
+                    child.process.returncode = os.waitstatus_to_exitcode(status)
+                    self._report({"exited": child.number, "code": child.process.returncode})
+
+    def _advance(self) -> None:
+        """Take the next step with each child that has ended or should end."""
+        moving = [child for child in self._children.values() if child.stage != _RUNNING or child.has_exited]
+        if not moving and not self._has_left_some:
+            return
+        processes = _descendants()
+        for child in moving:
+            family = child.family(processes)
+            if child.has_exited and not family:
+                del self._children[child.number]
+                self._report({"gone": child.number})
+            elif child.stage < _TERMINATING and (child.has_exited or time.monotonic() >= child.ends_at):
+                self._enter(child, _TERMINATING)
+                _signal_group(child.pid, family, signal.SIGTERM)
+            elif child.stage == _KILLING or time.monotonic() >= child.ends_at:
+                child.stage = _KILLING
+                _signal_group(child.pid, family, signal.SIGKILL)
+                _kill(family)
+        # Processes without a mark may belong to any child, so they are ended when no child is left.
+        self._has_left_some = not self._children and bool(processes)
+        if self._has_left_some:
+            _kill(processes.values())
+
+    def _report(self, report: Mapping[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the gateway is gone, as the next look at the socket shows
+            self._link.sendall(json.dumps(report).encode() + b"\n")
+
+
+def _descendants() -> dict[int, _FoundProcess]:
+    """Return all processes below this one that have not ended. There are none where there is no `/proc`."""
+    processes: dict[int, _FoundProcess] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):  # noqa: PTH208 - quicker, and this happens often
+            if name.isdigit():
+                with contextlib.suppress(OSError, ValueError):
+                    process = _process(int(name))
+                    if process is not None:
+                        processes[process.pid] = process
+    below = {os.getpid()}
+    while more := {each.pid for each in processes.values() if each.parent in below} - below:
+        below |= more
+    return {pid: processes[pid] for pid in below - {os.getpid()}}
+
+
+def _process(pid: int) -> _FoundProcess | None:
+    """Read about one process; None if it has ended and only its parent has not noticed."""
+    with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the same
+        fields = file.read().rpartition(b")")[2].split()
+    state, parent, group, session = fields[:4]
+    return None if state in (b"Z", b"X") else _FoundProcess(pid, int(parent), int(group), int(session))
+
+
+def _is_marked(pid: int, number: int) -> bool:
+    """Return whether a process has the mark of a child. A process that hides its variables has none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - the same
+            return f"{MARK}={number}".encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _signal_group(group: int, family: Iterable[_FoundProcess], number: signal.Signals) -> None:
+    """Send a signal to a process group at once. If it has no process, its number may be another one's by now."""
+    if any(each.group == group for each in family):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+
+
+def _kill(processes: Iterable[_FoundProcess]) -> None:
+    for each in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(each.pid, signal.SIGKILL)
+
+
+def _become_watcher() -> Callable[[], None] | None:
+    """Adopt what others leave, and hide the variables that pass through. Return what a child does before its program.
+
+    It dies with the watcher.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    watcher = os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != watcher:
+            os._exit(1)
+
+    return bind
+
+
+def main() -> None:
+    """Watch."""
+    bind = _become_watcher()
+    with socket.socket(fileno=0) as link:
+        ChildWatcher(link, bind).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The program of an upstream, which is started as often as it ends, and what it writes to its standard error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import signal
+import time
+from collections import deque
+from typing import Final
+
+from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
+from gateway.protocol.upstream.cleaning import clean_line
+from gateway.runtime.sources import Clock
+from gateway.upstreams.failures import Reason, UpstreamFailure
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""How long to wait before a program that has ended is started again: longer each time, unless it ran so long."""
+
+LAST_LINES: Final = 5
+"""How many of its last lines are shown with an exit code."""
+LINE_CHARACTERS: Final = 1000
+LINES_PER_SECOND: Final = 20
+LINES_AT_ONCE: Final = 100
+"""How many lines the log takes, on average and for a moment. Of longer ones it has the beginning."""
+
+_PIECE_BYTES: Final = 16 * 1024
+_LINE_BYTES: Final = 4 * LINE_CHARACTERS
+
+
+class UpstreamProgram:
+    """Starts the program of one upstream: less and less often, if it ends again and again.
+
+    Attributes:
+        last_lines: what it has written last to its standard error.
+    """
+
+    def __init__(self, upstream: str, program: Program, children: Children, clock: Clock = time.monotonic) -> None:
+        self._upstream = upstream
+        self._program = program
+        self._children = children
+        self._clock = clock
+        self._pause = 0.0
+        self._starts_at = -math.inf
+        self._problem = ""
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    async def start(self) -> ChildProcess:
+        """Start the program.
+
+        Raises:
+            UpstreamFailure: it cannot be run, there is no room, or it is too early to try again.
+        """
+        pause = self._starts_at - self._clock()
+        if pause > FIRST_PAUSE_SECONDS:
+            raise self._failure(f"{self._problem}; it is started again in {math.ceil(pause)} seconds")
+        if pause > 0:
+            await asyncio.sleep(pause)
+        self.last_lines.clear()
+        try:
+            return await self._children.start(self._program)
+        except NoRoomForChild as failure:
+            raise UpstreamFailure(self._upstream, Reason.BUSY, sent=False, detail=str(failure)) from None
+        except ChildFailure as failure:
+            self.has_ended(0.0, f"its program cannot be run: {failure}")
+            raise self._failure(self._problem) from None
+
+    def has_ended(self, lived: float, problem: str) -> None:
+        """Note that the program has ended by itself after so many seconds."""
+        self._problem = problem
+        self._pause = FIRST_PAUSE_SECONDS if lived >= LONGEST_PAUSE_SECONDS or not self._pause else 2 * self._pause
+        self._pause = min(self._pause, LONGEST_PAUSE_SECONDS)
+        self._starts_at = self._clock() + self._pause
+
+    async def log_errors(self, errors: asyncio.StreamReader) -> None:
+        """Log the lines of a standard error, unless there are too many.
+
+        All of it is read, so that the program never waits.
+        """
+        unfinished, budget, left_out = b"", _LineBudget(self._clock), 0
+        while piece := await errors.read(_PIECE_BYTES):
+            *lines, unfinished = (unfinished + piece).split(b"\n")
+            unfinished = unfinished[:_LINE_BYTES]
+            for line in lines:
+                left_out += not self._logged(line, budget)
+        if unfinished:
+            left_out += not self._logged(unfinished, budget)
+        if left_out:
+            log.info("more output of an upstream", extra={"upstream": self._upstream, "lines": left_out})
+
+    def _logged(self, line: bytes, budget: _LineBudget) -> bool:
+        """Keep a line, and log it. Return whether there was room for it."""
+        text = clean_line(line[:_LINE_BYTES].decode("utf-8", "replace").strip())[:LINE_CHARACTERS]
+        if not text:
+            return True
+        self.last_lines.append(text)
+        if not budget.covers():
+            return False
+        log.info("output of an upstream", extra={"upstream": self._upstream, "line": text})
+        return True
+
+    def _failure(self, detail: str) -> UpstreamFailure:
+        return UpstreamFailure(self._upstream, Reason.UNREACHABLE, sent=False, detail=detail)
+
+
+class _LineBudget:
+    """How many lines may still be logged. They grow with time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._room = float(LINES_AT_ONCE)
+        self._counted_at = clock()
+
+    def covers(self) -> bool:
+        """Return whether there is room for one more line."""
+        earlier, self._counted_at = self._counted_at, self._clock()
+        self._room = min(self._room + (self._counted_at - earlier) * LINES_PER_SECOND, LINES_AT_ONCE)
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
+
+
+def ended_how(code: int | None) -> str:
+    """Return how a program has ended, from its exit code, for operators."""
+    if code is None:
+        return "its program has ended"
+    if code >= 0:
+        return f"its program has ended with exit code {code}"
+    try:
+        return f"its program was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"its program was killed by signal {-code}"

@@ -1,0 +1,377 @@
+"""The session with a child process, as servers of 2024-11-05 to 2025-11-25 have it on their standard streams ("stdio").
+
+Each message is one line. Requests run side by side, and answers name theirs. A program may write what is not a message
+on the same stream: such lines are skipped, since no message can begin inside a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from gateway.children.children import ChildProcess
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.strict_json import encode
+from gateway.protocol.upstream.cleaning import clean_line
+from gateway.protocol.upstream.earlier_requests import SPOKEN, encode_earlier_request
+from gateway.protocol.upstream.json_lines import JsonLines, Line, LineTooLong, answered_by
+from gateway.protocol.upstream.notices import LOG, PROGRESS
+from gateway.protocol.upstream.requests import Envelope
+from gateway.protocol.upstream.responses import (
+    ErrorAnswer,
+    Malformed,
+    Message,
+    Notice,
+    Result,
+    ServerRequest,
+    read_numbered,
+)
+from gateway.protocol.versions import INITIALIZE
+from gateway.runtime.sources import Clock
+from gateway.runtime.turns import Turns
+from gateway.sealing.principal import Principal
+from gateway.upstreams.client.connections import Subscribers
+from gateway.upstreams.client.decoding import Decoding
+from gateway.upstreams.client.hearing import KINDS, Hearing
+from gateway.upstreams.client.log_level import SessionLogLevel
+from gateway.upstreams.client.measured import MeasuredRequests
+from gateway.upstreams.client.portions import PORTION_BYTES, Portions
+from gateway.upstreams.client.programs import UpstreamProgram, ended_how
+from gateway.upstreams.client.replies import is_question, reply_to
+from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.healing import Healing
+from gateway.upstreams.ports import RequestOptions, UpstreamCaller
+
+if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
+    from gateway.observability.tracing import Traces
+
+log = logging.getLogger(__name__)
+
+MAX_NOTICES: Final = 10_000
+"""How many notices one request may get."""
+MAX_UNREAD_BYTES: Final = 1 << 20
+"""How much a program may leave unread of the answers to its own requests."""
+EXIT_SECONDS: Final = 0.5
+"""How long to wait for the exit code of a program that has closed its output, and for its last words."""
+SHOWN_CHARACTERS: Final = 200
+
+_OF_REQUESTS: Final = frozenset({PROGRESS, LOG})
+
+
+class UnreadReplies(Exception):
+    """A program asks, and does not read the answers."""
+
+
+class _WaitingRequest:
+    """A request that waits for its answer, which may be a failure."""
+
+    def __init__(self, number: int, max_bytes: int, hearing: Hearing) -> None:
+        self.number = number
+        self.max_bytes = max_bytes
+        self.hearing = hearing
+        self.is_written = False
+        self.notices = 0
+        self.answer: asyncio.Future[Result | ErrorAnswer | UpstreamFailure] = asyncio.get_running_loop().create_future()
+
+    def end(self, answer: Result | ErrorAnswer | UpstreamFailure) -> None:
+        """Take the answer. Only the first one counts."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class ChildConnection:
+    """One child process of an upstream; a `Connection`.
+
+    `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        program: UpstreamProgram,
+        telemetry: UpstreamMetrics,
+        *,
+        client_info: Mapping[str, Any],
+        subscribers: Subscribers,
+        max_line_bytes: int,
+        roots: Sequence[str] = (),
+        tracing: Traces | None = None,
+        turns: Turns | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._upstream = upstream
+        self._program = program
+        self._telemetry = telemetry
+        self._decoding = Decoding(upstream, Turns() if turns is None else turns, Healing(upstream, telemetry))
+        self._client_info = client_info
+        self._subscribers = subscribers
+        self._max_line_bytes = max_line_bytes
+        self._roots = roots
+        self._clock = clock
+        self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)
+        self._ids = itertools.count(1)
+        self._calls: dict[int, _WaitingRequest] = {}
+        self._callers: set[Principal] = set()
+        self._level = SessionLogLevel()
+        self._child: ChildProcess | None = None
+        self._began = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_closing = False
+        self._has_logged_noise = False
+
+    async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
+        """Start the program, and return the result of `initialize`; see `Connection.open`."""
+        try:
+            child = self._child = await self._program.start()
+        except UpstreamFailure as failure:
+            raise self._counted(failure) from None
+        self._began = self._clock()
+        errors = asyncio.create_task(self._program.log_errors(child.stderr))
+        self._tasks = [errors, asyncio.create_task(self._read(child, errors))]
+        try:
+            declared: dict[str, Any] = {"capabilities": {"roots": {}}} if self._roots else {}
+            result = await self.request(
+                INITIALIZE, declared, requester=requester, seconds=seconds, max_bytes=self._max_line_bytes
+            )
+        except UpstreamFailure as failure:
+            reason = Reason.UNREACHABLE if failure.reason is Reason.CUT else failure.reason
+            wrote = "; it wrote: " + " / ".join(self._program.last_lines) if self._program.last_lines else ""
+            raise self._failure(reason, failure.detail + wrote, sent=False) from None
+        if result.get("protocolVersion") not in SPOKEN:
+            detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}"
+            raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
+        self._send({"method": "notifications/initialized", "params": {}})
+        self._level.learn(result)
+        self._subscribers.can_hear = True
+        return result
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
+    ) -> dict[str, Any]:
+        """Send a request and return its result; see `Connection.request`.
+
+        If this is cancelled, or takes too long, the upstream is notified. A late answer is dropped.
+        """
+
+        async def send(traceparent: str | None) -> Result:
+            return await self._answered(method, params, options, traceparent)
+
+        async def set_level(setting: str, level: Mapping[str, Any]) -> None:
+            await self.request(setting, level, **_without_notices(options))
+
+        await self._level.sink(options.get("log_level"), set_level)
+
+        return await self._measured.run(method, send)
+
+    async def aclose(self) -> None:
+        """End the program and everything that it has started."""
+        self._is_closing = True
+        self._subscribers.ended.set()
+        if self._child is not None:
+            await self._child.stop()
+            await asyncio.wait(self._tasks)
+
+    async def _answered(
+        self, method: str, params: Mapping[str, Any], options: RequestOptions, traceparent: str | None
+    ) -> Result:
+        """Send a request, and wait for its result."""
+        wants_progress, principal = options.get("wants_progress", False), options["requester"].principal
+        if principal is not None and len(self._callers) <= 1:
+            self._callers.add(principal)
+        number = next(self._ids)
+        envelope = Envelope(self._client_info, {}, number if wants_progress else None, traceparent=traceparent)
+        body = encode_earlier_request(number, method, params, envelope)
+        hearing = Hearing(options.get("on_notice"), wants_progress, options.get("log_level"))
+        call = self._calls[number] = _WaitingRequest(number, options["max_bytes"], hearing)
+        try:
+            async with asyncio.timeout(options["seconds"]):
+                await self._write(body, call)
+                answer = await call.answer
+        except TimeoutError:
+            self._cancel(call, method)
+            raise self._failure(Reason.TIMED_OUT, "it did not answer in time", sent=call.is_written) from None
+        except asyncio.CancelledError:
+            self._cancel(call, method)
+            raise
+        finally:
+            del self._calls[number]
+        return self._result_of(answer, method)
+
+    def _result_of(self, answer: Result | ErrorAnswer | UpstreamFailure, method: str) -> Result:
+        if isinstance(answer, UpstreamFailure):
+            raise answer
+        if isinstance(answer, ErrorAnswer):
+            raise UpstreamError(self._upstream, answer.code, answer.message, answer.data)
+        if answer.asks:
+            self._telemetry.dropped(self._upstream, "question")
+            raise self._failure(Reason.UNASKED, f"the answer to {method} asks for input")
+        return answer
+
+    async def _write(self, body: bytes, call: _WaitingRequest) -> None:
+        """Write a request, once the program has read what others have written before.
+
+        Raises:
+            LostSession: the program has ended before.
+        """
+        if self._child is not None and not self._subscribers.ended.is_set():
+            with contextlib.suppress(ConnectionError):
+                await self._child.stdin.drain()
+                if not self._subscribers.ended.is_set():
+                    self._child.stdin.write(body + b"\n")
+                    call.is_written = True
+                    return
+        raise LostSession(self._upstream)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        """Write a message that nothing waits for."""
+        if self._child is not None and not self._subscribers.ended.is_set():
+            self._child.stdin.write(encode({"jsonrpc": "2.0", **message}) + b"\n")
+
+    def _cancel(self, call: _WaitingRequest, method: str) -> None:
+        """Notify the upstream that nobody waits any more. `initialize` must not be cancelled."""
+        if call.is_written and method != INITIALIZE:
+            self._send({"method": "notifications/cancelled", "params": {"requestId": call.number}})
+
+    async def _read(self, child: ChildProcess, errors: asyncio.Task[None]) -> None:
+        """Read what the program writes until it ends, or writes what cannot be survived."""
+        lines, portions, problem = JsonLines(self._max_line_bytes), Portions(), ""
+        try:
+            while piece := await child.stdout.read(PORTION_BYTES):
+                for line in lines.feed(piece):
+                    await self._take(line, child)
+                    await portions.read(events=1)
+                await portions.read(size=len(piece))
+        except LineTooLong as error:
+            self._telemetry.failed(self._upstream, Reason.TOO_LARGE)
+            problem = f"{error}; {LIMIT_OPTION} sets the limit"
+        except UnreadReplies:
+            problem = "it does not read the answers to its requests"
+        except Exception:  # the last line of defence: a bug must not leave all calls without an answer
+            log.exception("output of an upstream cannot be read", extra={"upstream": self._upstream})
+            problem = "its output cannot be read"
+        self._subscribers.ended.set()
+        await self._ended(child, errors, problem)
+
+    async def _ended(self, child: ChildProcess, errors: asyncio.Task[None], problem: str) -> None:
+        """End all calls, and what is left of the program."""
+        if not problem:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXIT_SECONDS):
+                    await child.exited.wait()
+                    await asyncio.wait({errors})
+            problem = ended_how(child.exit_code)
+        if not self._is_closing:
+            self._program.has_ended(self._clock() - self._began, problem)
+            log.warning("program of an upstream ended", extra={"upstream": self._upstream, "reason": problem})
+        for call in self._calls.values():
+            call.end(self._failure(Reason.CUT, problem, sent=call.is_written))
+        if not self._is_closing:
+            await child.stop()
+
+    async def _take(self, line: Line, child: ChildProcess) -> None:
+        """Take one line."""
+        try:
+            number, message = await self._decoded(line)
+        except Malformed as error:
+            self._skip(line, str(error))
+            return
+        if isinstance(message, Notice):
+            self._hear(message)
+        elif isinstance(message, ServerRequest):
+            self._reply(message, child)
+        else:
+            self._answer(number, message, len(line.start))
+
+    async def _decoded(self, line: Line) -> tuple[int | None, Message]:
+        """Read a message: a large one in a thread, in its turn."""
+        if not line.is_whole:
+            raise Malformed(f"the line has more than {self._max_line_bytes} bytes; {LIMIT_OPTION} sets the limit")
+        return await self._decoding.run(line.start, lambda heal: read_numbered(line.start, heal))
+
+    def _skip(self, line: Line, reason: str) -> None:
+        """Skip a line that is not a message, or too long. The call that it seems to answer fails.
+
+        Raises:
+            LineTooLong: it may be the answer to any call.
+        """
+        if line.is_whole and not line.start.strip():
+            return
+        number = answered_by(line)
+        call = None if number is None else self._calls.get(number)
+        if call is not None:
+            call.end(self._failure(Reason.MALFORMED if line.is_whole else Reason.TOO_LARGE, reason))
+            return
+        if not line.is_whole and line.start.lstrip()[:1] == b"{":
+            raise LineTooLong(reason)
+        self._telemetry.dropped(self._upstream, "noise")
+        if not self._has_logged_noise:
+            self._has_logged_noise = True
+            text = clean_line(line.start.decode("utf-8", "replace"))[:SHOWN_CHARACTERS]
+            extra = {"upstream": self._upstream, "line": text, "reason": reason}
+            log.warning("an upstream writes lines to its standard output that are not messages", extra=extra)
+
+    def _answer(self, number: int | None, answer: Result | ErrorAnswer, size: int) -> None:
+        """Give an answer to its call. If there is no such call, or it has ended, drop the answer."""
+        call = None if number is None else self._calls.get(number)
+        if call is None or call.answer.done():
+            self._telemetry.dropped(self._upstream, "answer")
+        elif size > call.max_bytes:
+            detail = f"the answer has more than {call.max_bytes} bytes; {LIMIT_OPTION} sets the limit"
+            call.end(self._failure(Reason.TOO_LARGE, detail))
+        else:
+            call.end(answer)
+
+    def _reply(self, asked: ServerRequest, child: ChildProcess) -> None:
+        """Answer a request of the upstream.
+
+        Raises:
+            UnreadReplies: it does not read the answers.
+        """
+        if is_question(asked):
+            self._telemetry.dropped(self._upstream, "question")
+        if asked.request_id is not None:
+            if child.stdin.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+                raise UnreadReplies
+            self._send(reply_to(asked, self._upstream, self._roots))
+
+    def _hear(self, notice: Notice) -> None:
+        """Pass on a notification."""
+        call = self._meant(notice)
+        if call is not None:
+            call.notices += 1
+            if call.notices > MAX_NOTICES:
+                call.end(self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices"))
+            elif call.hearing.takes(notice, call.number):
+                return
+        elif notice.method not in _OF_REQUESTS and self._subscribers.notice(notice.method, notice.params):
+            return
+        self._telemetry.dropped(self._upstream, KINDS.get(notice.method, "notification"))
+
+    def _meant(self, notice: Notice) -> _WaitingRequest | None:
+        """Return the call that a notification is about, None if it is about none or that is unclear.
+
+        A log message names no call. It may be about one that has ended, which must be of the same caller.
+        """
+        if notice.method == PROGRESS:
+            token = notice.params.get("progressToken")
+            return self._calls.get(token) if type(token) is int else None
+        if notice.method == LOG and len(self._calls) == 1 and len(self._callers) <= 1:
+            return next(iter(self._calls.values()))
+        return None
+
+    def _failure(self, reason: Reason, detail: str, *, sent: bool = True) -> UpstreamFailure:
+        return UpstreamFailure(self._upstream, reason, sent=sent, detail=detail)
+
+    def _counted(self, failure: UpstreamFailure) -> UpstreamFailure:
+        self._telemetry.failed(self._upstream, failure.reason)
+        return failure
+
+
+def _without_notices(options: RequestOptions) -> RequestOptions:
+    """Return the options of another request that is made for the same caller."""
+    return {"requester": options["requester"], "seconds": options["seconds"], "max_bytes": options["max_bytes"]}

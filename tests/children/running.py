@@ -1,0 +1,64 @@
+"""Finds processes by a word in their arguments, and the programs that tests start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from gateway.children.children import Program
+from tests.waiting import until
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        pass  # a daemon, with a session of its own and without a parent
+    else:
+        os._exit(0)
+elif os.fork() == 0:
+    pass  # an ordinary child
+print("running", flush=True)
+while True:
+    time.sleep(60)
+"""
+"""A program that ignores SIGTERM and the end of its input, as two further processes do that it starts."""
+
+
+def python(program: str, *arguments: str, **env: str) -> Program:
+    """Return a command that runs a text as a program."""
+    return Program([sys.executable, "-c", program, *arguments], env)
+
+
+def marker() -> str:
+    """Return a word that no other process has in its arguments."""
+    return f"marked-{uuid.uuid4().hex}"
+
+
+def alive(mark: str) -> list[int]:
+    """Return the processes with a word in their arguments."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+async def none_alive(mark: str, seconds: float) -> float:
+    """Wait until no process has the word, and return how long that took."""
+    began = time.monotonic()
+    async with asyncio.timeout(seconds):
+        await until(lambda: not alive(mark))
+    return time.monotonic() - began
+
+
+async def some_alive(mark: str, count: int) -> None:
+    """Wait until so many processes have the word."""
+    await until(lambda: len(alive(mark)) >= count)

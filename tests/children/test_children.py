@@ -1,0 +1,223 @@
+"""Child processes run as their commands say, and leave no process behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.children.children import ChildFailure, ChildProcess, Children, Program
+from gateway.children.watcher import MARK
+from tests.children.running import STUBBORN, alive, marker, none_alive, python, some_alive
+from tests.waiting import until
+
+ECHO = "import sys\nfor line in sys.stdin: print(line.strip().upper(), flush=True)"
+REPORT = """
+import json, os, sys
+print(json.dumps({
+    "arguments": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "session": os.getsid(0),
+    "group": os.getpgid(0), "parent": os.getppid(), "descriptors": sorted(map(int, os.listdir("/proc/self/fd"))),
+}))
+"""
+
+
+@pytest.fixture
+async def children() -> AsyncIterator[Children]:
+    children = Children(3)
+    yield children
+    await children.aclose()
+
+
+def watcher_of(child: ChildProcess) -> int:
+    return int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def seen_of(pid: int) -> tuple[bytes, dict[str, str]]:
+    """Return the variables of a process, and where its descriptors lead."""
+    place = Path("/proc") / str(pid)
+    opened = {number.name: str(number.readlink()) for number in (place / "fd").iterdir()}
+    return (place / "environ").read_bytes(), opened
+
+
+async def test_a_program_has_its_arguments_its_variables_its_folder_and_a_group_of_its_own(
+    children: Children, tmp_path: Path
+) -> None:
+    env = {
+        "LC_ALL": "C.UTF-8",
+        "ODD": "ä\udcff\n",
+        "LARGE": "x" * 100_000,
+        **{f"L{n}": "y" * 100_000 for n in range(9)},
+    }
+    child = await children.start(Program([sys.executable, "-c", REPORT, "one", "two words"], env, cwd=str(tmp_path)))
+    said = json.loads(await child.stdout.read())
+    assert said["arguments"] == ["one", "two words"]
+    assert said["env"] == {**env, MARK: "1"}
+    assert said["cwd"] == str(tmp_path)
+    assert said["session"] == said["group"] == child.pid
+    assert said["parent"] != os.getpid()
+    assert said["descriptors"] == [0, 1, 2, 3]  # the last one is the folder that it lists
+    await child.exited.wait()
+    assert child.exit_code == 0
+
+
+async def test_the_watcher_has_no_variable_and_no_descriptor_but_its_own(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_JWT_SECRET", "not for the watcher")
+    kept = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(kept, True)
+    watcher = watcher_of(await children.start(python(ECHO)))
+    os.close(kept)
+    await until(lambda: len(seen_of(watcher)[1]) == 5)  # it closes the pipes of the child
+    variables, opened = seen_of(watcher)
+    assert b"GATEWAY" not in variables
+    assert opened.pop("0").startswith("socket:")
+    assert (opened.pop("1"), opened.pop("2")) == ("/dev/null", "/dev/null")
+    assert all(each.startswith("pipe:") for each in opened.values())
+
+
+async def test_a_program_may_end_by_itself_when_it_is_stopped(children: Children) -> None:
+    child = await children.start(python(ECHO))
+    child.stdin.write(b"hello\n")
+    assert await child.stdout.readline() == b"HELLO\n"
+    began = time.monotonic()
+    await child.stop()
+    assert time.monotonic() - began < 1.5
+    assert child.exit_code == 0
+
+
+async def test_a_program_that_keeps_running_gets_sigterm(children: Children) -> None:
+    mark = marker()
+    child = await children.start(python("import time\ntime.sleep(60)", mark))
+    await some_alive(mark, 1)
+    await child.stop()
+    assert child.exit_code == -signal.SIGTERM
+    assert not alive(mark)
+
+
+async def test_stopping_ends_everything_that_a_program_has_started(children: Children) -> None:
+    mark, other = marker(), marker()
+    child, neighbour = await children.start(python(STUBBORN, mark)), await children.start(python(STUBBORN, other))
+    await some_alive(mark, 3)
+    await some_alive(other, 3)
+    await child.stop()
+    assert child.exit_code == -signal.SIGKILL
+    assert not alive(mark)
+    assert len(alive(other)) == 3
+    assert not neighbour.exited.is_set()
+
+
+async def test_what_a_program_leaves_behind_is_ended(children: Children) -> None:
+    mark = marker()
+    leaves = (
+        "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)', sys.argv[1]])"
+    )
+    child = await children.start(python(f"{leaves}\nsys.exit(3)", mark))
+    await child.exited.wait()
+    assert child.exit_code == 3
+    await none_alive(mark, 5)
+
+
+async def test_only_so_many_programs_run(children: Children) -> None:
+    running = [await children.start(python(ECHO)) for _ in range(3)]
+    with pytest.raises(ChildFailure, match="3 child processes run already, and GATEWAY_MAX_CHILDREN"):
+        await children.start(python(ECHO))
+    await running[0].stop()
+    await children.start(python(ECHO))
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (Program(["no-such-program"], {"PATH": "/bin"}), "No such file or directory"),
+        (Program(["/dev/null"], {}), "Permission denied"),
+        (Program(["sh"], {"PATH": "/bin"}, cwd="/no/such/folder"), "No such file or directory"),
+        (Program(["sh", "x" * 200_000], {"PATH": "/bin"}), "Argument list too long"),
+    ],
+)
+async def test_a_program_that_cannot_be_run_harms_no_other(children: Children, command: Program, reason: str) -> None:
+    child = await children.start(python(ECHO))
+    for _ in range(3):  # it takes no room
+        with pytest.raises(ChildFailure, match=reason):
+            await children.start(command)
+    child.stdin.write(b"hello\n")
+    assert await child.stdout.readline() == b"HELLO\n"
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
+    mark, children = marker(), Children(20)
+    await children.start(python(ECHO))
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for pauses in range(12):
+        starting = asyncio.create_task(children.start(python(ECHO, mark)))
+        for _ in range(pauses):
+            await asyncio.sleep(0)
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await starting).stop()
+    await none_alive(mark, 5)
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # noqa: PTH208
+    await children.aclose()
+
+
+async def test_if_the_watcher_dies_its_children_are_lost_and_another_one_starts(children: Children) -> None:
+    mark = marker()
+    child = await children.start(python(STUBBORN, mark))
+    await some_alive(mark, 3)
+    watcher = watcher_of(child)
+    os.kill(watcher, signal.SIGKILL)
+    async with asyncio.timeout(5):
+        await child.exited.wait()
+    assert child.exit_code is None
+    await child.stop()
+    for pid in alive(mark):  # the daemon alone: it has left its group
+        os.kill(pid, signal.SIGKILL)
+    another = await children.start(python(ECHO))
+    assert watcher_of(another) != watcher
+    another.stdin.write(b"hello\n")
+    assert await another.stdout.readline() == b"HELLO\n"
+
+
+async def test_closing_ends_all(children: Children) -> None:
+    mark = marker()
+    for _ in range(3):
+        await children.start(python(STUBBORN, mark))
+    await some_alive(mark, 9)
+    await children.aclose()
+    assert not alive(mark)
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM])
+async def test_nothing_is_alive_5_seconds_after_the_end_of_its_process(
+    ended_by: signal.Signals, tmp_path: Path
+) -> None:
+    mark = marker()
+    program = """
+import asyncio, sys
+from gateway.children.children import Children
+from gateway.children.watcher import MARK
+from tests.children.running import STUBBORN, python
+
+async def main():
+    children = Children(2)
+    for _ in range(2):
+        await children.start(python(STUBBORN, sys.argv[1]))
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+    gateway = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, mark, env={"PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    await some_alive(mark, 1 + 6)
+    gateway.send_signal(ended_by)
+    await gateway.wait()
+    assert await none_alive(mark, 5) < 5
