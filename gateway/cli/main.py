@@ -813,7 +813,8 @@ def _upstream_entries(found: UpstreamFile | None) -> list[dict[str, Any]]:
     if found is None:
         return []
     served = [
-        {"kind": "upstream", "name": each.name, "prefix": each.prefix, "url": each.place} for each in found.definitions
+        {"kind": "upstream", "name": each.name, "prefix": each.prefix, each.place_kind: each.place}
+        for each in found.definitions
     ]
     others = [{"kind": "upstream", "name": each.name, "not_served": each.reason} for each in found.not_served]
     return [*served, *others]
@@ -824,7 +825,8 @@ def _upstreams_as_text(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"{'UPSTREAM':<{width}}  SERVED"]
     for entry in entries:
         names = f"{entry['prefix']}__" if entry.get("prefix") else ""
-        text = f"{names}* from {entry['url']}" if "url" in entry else f"no: {entry['not_served']}"
+        place = entry.get("url") or entry.get("command")
+        text = f"{names}* from {place}" if place else f"no: {entry['not_served']}"
         lines.append(f"{entry['name']:<{width}}  {text}")
     return "\n".join(lines)
 

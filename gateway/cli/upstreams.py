@@ -256,7 +256,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
             "name": each.definition.name,
             "prefix": each.definition.prefix,
             "transport": each.definition.transport,
-            "url" if each.definition.url else "command": each.definition.place,
+            each.definition.place_kind: each.definition.place,
             "era": each.era,
             "state": each.state,
             **({"reason": each.problem} if each.problem else {}),

@@ -54,16 +54,16 @@ def test_the_list_names_upstreams_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("GATEWAY_TOOLS", raising=False)
-    entries = {"bugs": {"url": f"{URL}?key=hunter2"}, "time": {"command": "uvx"}}
+    entries = {"bugs": {"url": f"{URL}?key=hunter2"}, "time": {"command": "uvx", "args": ["hunter2"]}}
     (tmp_path / "up.json").write_text(json.dumps({"mcpServers": entries}))
     assert main(["tools", "--upstreams", str(tmp_path / "up.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["UPSTREAM  SERVED", f"bugs      bugs__* from {URL}"]
-    assert lines[2].startswith("time      no: ")
+    assert lines[2] == "time      time__* from uvx"
     assert main(["tools", "--json", "--upstreams", str(tmp_path / "up.json")]) == 0
     bugs, time = json.loads(capsys.readouterr().out)
     assert bugs == {"kind": "upstream", "name": "bugs", "prefix": "bugs", "url": URL}
-    assert (time["kind"], time["name"]) == ("upstream", "time")
+    assert time == {"kind": "upstream", "name": "time", "prefix": "time", "command": "uvx"}
 
 
 @pytest.mark.setting("upstreams", "auth")

@@ -246,6 +246,11 @@ class Definition:
         return place_of(self.url) if self.url else self.command
 
     @property
+    def place_kind(self) -> str:
+        """The key of the file that says what `place` is."""
+        return "url" if self.url else "command"
+
+    @property
     def variables(self) -> dict[str, str]:
         """The variables that a program is given."""
         return {**dict(self.env_file), **dict(self.env)}
