@@ -194,6 +194,7 @@ class CallRunner:
             seconds = time.perf_counter() - began
             self._telemetry.leg_finished(call.request.method, call.served.label, outcome, call.words.wire, seconds)
             if leg is not None:
+                leg.drop_result()
                 self._note(leg, outcome, seconds)
             if trace is not None:
                 trace.end(outcome, "" if leg is None else leg.task_id)
@@ -309,6 +310,11 @@ class RunningCall:
             self._away.restore_arguments()
             self._away.restore_arguments = None
         return self.call.arguments
+
+    def drop_result(self) -> None:
+        """Let the result of an upstream count no more: all that is left of it is JSON."""
+        if self._away is not None:
+            self._away.drop_result()
 
     def run(self) -> Coroutine[Any, Any, Reported]:
         """Run the leg; for a single-use tool, only if its state was not used before.

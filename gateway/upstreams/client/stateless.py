@@ -44,7 +44,7 @@ from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import NOBODY, OnHeaders, OnNotice, RequestOptions, UpstreamCaller
-from gateway.upstreams.readings import Count, Readings
+from gateway.upstreams.readings import MAX_BYTES_OF_UPSTREAM, CountAnswer, Keep, Readings
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
     from gateway.observability.tracing import Traces
@@ -69,6 +69,8 @@ QUICK_BYTES: Final = 64 * 1024
 QUICK_COMMAS: Final = 500
 """A message with more waits for its turn to be decoded, and again before what follows: each takes long. Between two
 values of JSON is a comma."""
+VALUE_BYTES: Final = 100
+"""About how much memory a decoded value takes."""
 PORTION_BYTES: Final = 8 * 1024
 PORTION_EVENTS: Final = 64
 """How much of an event stream is read before other work gets its turn: bytes, and events however short."""
@@ -110,7 +112,7 @@ def readings_of_answers() -> Readings:
     return Readings("answers", UpstreamFailure)
 
 
-def _uncounted(_size: int) -> None:
+def _uncounted(size: int, *, decoded: bool = False) -> None:
     """Count nothing: what is read is small."""
 
 
@@ -121,6 +123,7 @@ class _Hearing(msgspec.Struct, frozen=True):
     progress: bool
     log_level: str | None
     on_headers: OnHeaders | None
+    keep: Keep | None = None
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -286,7 +289,9 @@ class StatelessClient:
             asyncio.get_running_loop().time() + options["seconds"],
             options["max_bytes"],
             options.get("repeatable", False) or method != _ACTING,
-            _Hearing(options.get("on_notice"), wants_progress, log_level, options.get("on_headers")),
+            _Hearing(
+                options.get("on_notice"), wants_progress, log_level, options.get("on_headers"), options.get("keep")
+            ),
         )
 
     async def _cancellable(self, job: _Job) -> Result:
@@ -315,7 +320,10 @@ class StatelessClient:
             if job.hearing.on_headers is not None:
                 job.hearing.on_headers(response.headers)
             answer = await self._readings.read(
-                self._upstream, job.caller.principal, lambda count: self._read(response, job, count)
+                self._upstream,
+                job.caller.principal,
+                lambda count: self._read(response, job, count),
+                job.hearing.keep,
             )
             return self._result_of(answer, job)
 
@@ -390,7 +398,7 @@ class StatelessClient:
         is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
         return message if isinstance(message, ErrorAnswer) and is_answer else None
 
-    async def _read(self, response: HttpResponse, job: _Job, count: Count) -> Result | ErrorAnswer:
+    async def _read(self, response: HttpResponse, job: _Job, count: CountAnswer) -> Result | ErrorAnswer:
         """Return the answer in a response, and pass on the notices before it."""
         kind = _media_type(response)
         if kind == _JSON:
@@ -413,7 +421,9 @@ class StatelessClient:
                     return answer
         raise self._failure(Reason.CUT, "the event stream ended before the answer")
 
-    async def _read_json(self, response: HttpResponse, job: _Job, count: Count = _uncounted) -> Result | ErrorAnswer:
+    async def _read_json(
+        self, response: HttpResponse, job: _Job, count: CountAnswer = _uncounted
+    ) -> Result | ErrorAnswer:
         if _media_type(response) != _JSON:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         try:
@@ -422,13 +432,13 @@ class StatelessClient:
             if failure.reason is HttpReason.TOO_LARGE:
                 raise self._too_large(failure.detail) from None
             raise self._http_failure(failure) from None
-        message = await self._message(body, job)
+        message = await self._message(body, job, count)
         if isinstance(message, Notice):
             raise self._failure(Reason.MALFORMED, "the answer is a notification")
         return self._answer(message)
 
     async def _messages(
-        self, pieces: AsyncIterator[bytes], job: _Job, count: Count = _uncounted, *, limit: int | None
+        self, pieces: AsyncIterator[bytes], job: _Job, count: CountAnswer = _uncounted, *, limit: int | None
     ) -> AsyncGenerator[Message, None]:
         """Yield the messages of an event stream, of which at most `limit` bytes are read."""
         events, portions = EventStream(job.max_bytes), _Portions()
@@ -436,7 +446,7 @@ class StatelessClient:
         try:
             async for piece in pieces:
                 if not received and piece.lstrip()[:1] == _BRACE:
-                    yield await self._message(await self._unframed(piece, pieces, job, count), job)
+                    yield await self._message(await self._unframed(piece, pieces, job, count), job, count)
                     return
                 received += len(piece)
                 if limit is not None and received > limit:
@@ -446,7 +456,7 @@ class StatelessClient:
                     for event in events.feed(portion):
                         count(len(event) - counted)
                         counted = len(event)
-                        yield await self._message(event, job)
+                        yield await self._message(event, job, count)
                         await portions.read(events=1)
                     if events.unfinished_bytes != counted:
                         count(events.unfinished_bytes - counted)
@@ -457,7 +467,7 @@ class StatelessClient:
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
-    async def _unframed(self, first: bytes, pieces: AsyncIterator[bytes], job: _Job, count: Count) -> bytes:
+    async def _unframed(self, first: bytes, pieces: AsyncIterator[bytes], job: _Job, count: CountAnswer) -> bytes:
         """Return a body that is JSON although it should be an event stream."""
         body = bytearray(first)
         count(len(first))
@@ -471,7 +481,9 @@ class StatelessClient:
         self._heal(Deviation.MEDIA_TYPE)
         return bytes(body)
 
-    async def _message(self, body: bytes, job: _Job, *, any_id: bool = False) -> Message:
+    async def _message(
+        self, body: bytes, job: _Job, count: CountAnswer = _uncounted, *, any_id: bool = False
+    ) -> Message:
         """Decode a message: a large one in a thread, in its turn. Other work has its turn before the result is used."""
         if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
             return self._decoded(body, job, any_id, self._heal)
@@ -480,6 +492,8 @@ class StatelessClient:
                 await self._turns.begin(self._upstream, job.caller.principal)
         except TimeoutError:
             raise self._failure(Reason.TIMED_OUT, "its answer was not read in time") from None
+        size = _decoded_bytes(body)
+        count(size, decoded=True)
         healed: list[Deviation] = []
         try:
             message = await self._turns.aside(lambda: self._decoded(body, job, any_id, healed.append))
@@ -487,6 +501,8 @@ class StatelessClient:
             for deviation in healed:
                 self._heal(deviation)
         await self._turns.resume(self._upstream)
+        if isinstance(message, Notice):
+            count(-size, decoded=True)
         return message
 
     def _decoded(self, body: bytes, job: _Job, any_id: bool, heal: Heal) -> Message:
@@ -605,6 +621,12 @@ class StatelessClient:
 def _media_type(response: HttpResponse) -> str:
     """Return the media type of a body, in lower case."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _decoded_bytes(body: bytes) -> int:
+    """Return about how much memory a message takes once it is decoded. One character may make all of a text wide."""
+    width = 1 if body.isascii() and b"\\u" not in body else 4
+    return min(width * len(body) + VALUE_BYTES * body.count(b","), MAX_BYTES_OF_UPSTREAM // 2)
 
 
 async def _finish(pieces: AsyncIterator[bytes]) -> None:
