@@ -194,7 +194,6 @@ class CallRunner:
             seconds = time.perf_counter() - began
             self._telemetry.leg_finished(call.request.method, call.served.label, outcome, call.words.wire, seconds)
             if leg is not None:
-                leg.drop_result()
                 self._note(leg, outcome, seconds)
             if trace is not None:
                 trace.end(outcome, "" if leg is None else leg.task_id)
@@ -311,11 +310,6 @@ class RunningCall:
             self._away.restore_arguments = None
         return self.call.arguments
 
-    def drop_result(self) -> None:
-        """Let the result of an upstream count no more: all that is left of it is JSON."""
-        if self._away is not None:
-            self._away.drop_result()
-
     def run(self) -> Coroutine[Any, Any, Reported]:
         """Run the leg; for a single-use tool, only if its state was not used before.
 
@@ -394,6 +388,7 @@ class RunningCall:
             self._away = leg.away
             if leg.away is not None:
                 self.away_seconds += leg.away.seconds
+                asyncio.get_running_loop().call_soon(leg.away.drop_result)  # it is encoded before this task waits
         if isinstance(outcome, NeedsInput):
             warn_of_unused_answers(served, leg, outcome)
         if leg.away is not None and not isinstance(outcome, (Completed, Failed)):
