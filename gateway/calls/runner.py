@@ -393,6 +393,7 @@ class RunningCall:
             self._away = leg.away
             if leg.away is not None:
                 self.away_seconds += leg.away.seconds
+                asyncio.get_running_loop().call_soon(leg.away.drop_result)  # it is encoded before this task waits
         if isinstance(outcome, Completed):  # the first test, as most have
             return outcome
         if isinstance(outcome, NeedsInput):

@@ -109,10 +109,14 @@ async def run_task_leg(
         detaching=Detaching.DONE,
         stepping=stepping,
     )
-    outcome = await run_leg(partial(_run, task), leg, limited=task.tool.limited)
-    if isinstance(outcome, NeedsInput):
-        warn_of_unused_answers(task.tool, leg, outcome)
-    return _report(task.tool, outcome, journal, failures)
+    try:
+        outcome = await run_leg(partial(_run, task), leg, limited=task.tool.limited)
+        if isinstance(outcome, NeedsInput):
+            warn_of_unused_answers(task.tool, leg, outcome)
+        return _report(task.tool, outcome, journal, failures)
+    finally:
+        if leg.away is not None:
+            leg.away.drop_result()
 
 
 def error_of(error: RpcError) -> dict[str, Any]:

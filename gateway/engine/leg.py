@@ -85,11 +85,23 @@ class Away:
         restore_arguments: set once the relay has emptied the arguments, because it needs them only as JSON; fills them
             again.
         aside_bytes: how large their JSON is.
+        release_result: set once a large result counts; called once the result is not used any more.
     """
 
     seconds = 0.0
     restore_arguments: Callable[[], None] | None = None
     aside_bytes = 0
+    release_result: Callable[[], None] | None = None
+
+    def keep_result(self, release: Callable[[], None]) -> None:
+        """Let a large result count until it is not used any more."""
+        self.release_result = release
+
+    def drop_result(self) -> None:
+        """Let the result count no more."""
+        if self.release_result is not None:
+            self.release_result()
+            self.release_result = None
 
 
 class Leg(AskingLeg):

@@ -121,7 +121,7 @@ class Connection:
             transport.abort()
             return
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn shuts them down, and no more
-        self._flow = Flow(transport)
+        self._flow = Flow(transport, self._pipeline)
         self._addresses = {
             "server": server,
             "client": client,

@@ -7,7 +7,7 @@ import functools
 import http
 import logging
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from typing import Any, Final
 
 from gateway.http.asgi import AsgiApp, RawHeaders, Scope
@@ -66,14 +66,16 @@ class Flow:
     """Prevents each side of a connection from sending faster than the other one reads.
 
     `last_large_bytes` is the size of the last written piece that was too large to be sent immediately. If
-    `write_paused`, the client must read before more is written.
+    `write_paused`, the client must read before more is written. `waiting` has the requests that wait for the one before
+    them: reading is paused if much of them has arrived.
     """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, waiting: Collection[Cycle]) -> None:
         self.last_large_bytes = 0
         self.read_paused = False
         self.write_paused = False
         self._transport = transport
+        self._waiting = waiting
         self._writable: asyncio.Event | None = None
 
     def pause_reading(self) -> None:
@@ -83,8 +85,8 @@ class Flow:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Resume reading."""
-        if self.read_paused:
+        """Resume reading, unless too much waits already."""
+        if self.read_paused and sum([cycle.unread_bytes for cycle in self._waiting]) <= MAX_UNREAD_BYTES:
             self.read_paused = False
             self._transport.resume_reading()
 
@@ -206,6 +208,11 @@ class Cycle:
         if len(self._body) > MAX_UNREAD_BYTES:
             self._flow.pause_reading()
         self._wake_up()
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much of the body waits for the application."""
+        return len(self._body)
 
     def end_body(self) -> None:
         """Record that the body is complete."""

@@ -35,6 +35,7 @@ from gateway.process.supervisor import notify_ready
 from gateway.process.watchdog import watchdog
 from gateway.protocol.caller import Caller
 from gateway.registry.registry import Registry
+from gateway.runtime.large_blocks import return_large_blocks
 from gateway.runtime.reread import rereading
 from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback
@@ -423,6 +424,7 @@ def _serve(
     metrics_sock: socket.socket | None,
 ) -> int:
     ending = Ending()
+    return_large_blocks()
     services = build(settings)
     if services.tracing is not None:
         services.tracing.serve_libraries()

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.protocol.caller import Exchange
 from gateway.sealing.principal import Principal
+from gateway.upstreams.readings import Keep
 
 
 class UpstreamCaller(msgspec.Struct, frozen=True):
@@ -57,6 +58,7 @@ class RequestOptions(TypedDict):
         on_notice: called with the method of each progress notification or log message of this request, and its checked
             parameters without token and `_meta`.
         on_headers: called with the headers of the response, if it is 200.
+        keep: takes what releases the memory of a large answer, once that is not used any more; see `Readings`.
         repeatable: sends a `tools/call` again that the upstream has refused with a 503. All other methods only read, so
             they are sent again anyway.
         seconds: the time limit, retries included.
@@ -68,6 +70,7 @@ class RequestOptions(TypedDict):
     wants_progress: NotRequired[bool]
     log_level: NotRequired[str | None]
     on_headers: NotRequired[OnHeaders | None]
+    keep: NotRequired[Keep | None]
     repeatable: NotRequired[bool]
     seconds: float
     max_bytes: int

@@ -334,6 +334,8 @@ class _RelayRun:
             asked = self._asked(leg, result)
             if asked is None:
                 return await self._final(result)
+            leg.away.drop_result()
+            del result
             await self._keep(leg, asked)
             answers = await leg.ask_forwarded(self._questions())  # ends the leg, unless the state is bare
             if pause is not None:
@@ -394,6 +396,7 @@ class _RelayRun:
                     wants_progress=self._requester.wants_progress,
                     log_level=self._requester.log_level,
                     repeatable=self._request.repeatable,
+                    keep=leg.away.keep_result,
                     seconds=seconds,
                     max_bytes=definition.max_result_bytes,
                 )

@@ -26,7 +26,7 @@ from gateway.http.connection import (
     Connection,
     ConnectionRules,
 )
-from gateway.http.cycle import MAX_REMEMBERED_BYTES, Cycle, header_line
+from gateway.http.cycle import MAX_REMEMBERED_BYTES, MAX_UNREAD_BYTES, Cycle, header_line
 from gateway.http.limits import Limits
 from gateway.http.shortcut import SHORTCUT
 from gateway.http.slow_clients import LONGEST_STEP_SECONDS, SWEEP_SECONDS, Sweeper
@@ -742,6 +742,8 @@ class Watching(Server):
 
     async def app(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         self.begun.append(scope)
+        if self.hold is not None:
+            await self.hold.wait()
         while (await receive())["type"] != "http.disconnect":
             pass
         self.gone += 1
@@ -751,6 +753,26 @@ class Watching(Server):
 async def test_a_request_hears_that_its_client_is_gone_though_others_wait_behind_it(behind: bytes) -> None:
     server = Watching()
     connection, _ = await feed(server, HELLO + behind)
+    connection.connection_lost(None)
+    await settle()
+    assert (len(server.begun), server.gone) == (1, 1)
+
+
+@pytest.mark.parametrize(("size", "paused"), [(1000, False), (MAX_UNREAD_BYTES, False), (MAX_UNREAD_BYTES + 1, True)])
+@pytest.mark.parametrize("requests", [1, 3])
+async def test_reading_waits_for_the_turn_of_a_request_of_which_much_has_arrived(
+    requests: int, size: int, paused: bool
+) -> None:
+    server = Watching(replace(LIMITS, max_message_bytes=2**21), hold=asyncio.Event())
+    piece = b"x" * (size // requests)
+    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(piece) + piece
+    rest = size - len(piece) * (requests - 1)
+    last = HEAD + b"Content-Length: 1000000\r\n\r\n" + b"x" * rest
+    connection, transport = await feed(server, HELLO, *[whole] * (requests - 1), last)
+    assert server.hold is not None
+    server.hold.set()
+    await settle()
+    assert transport.paused is paused
     connection.connection_lost(None)
     await settle()
     assert (len(server.begun), server.gone) == (1, 1)

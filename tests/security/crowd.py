@@ -138,6 +138,8 @@ class Storm:
             with connection, contextlib.suppress(OSError):
                 connection.sendall(message)
                 self.statuses[int(connection.recv(64).split(b" ")[1])] += 1
+                while connection.recv(2**20):
+                    pass
                 return
             self.statuses[0] += 1
 

@@ -9,6 +9,7 @@ import msgspec
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
 from gateway.protocol.upstream.responses import Notice
 from gateway.upstreams.ports import OnHeaders, OnNotice
+from gateway.upstreams.readings import Keep
 
 KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 """The notices about requests, by method, as metrics name them."""
@@ -21,6 +22,7 @@ class Hearing(msgspec.Struct, frozen=True):
     progress: bool
     log_level: str | None
     on_headers: OnHeaders | None = None
+    keep: Keep | None = None
 
     def takes(self, notice: Notice, token: int) -> bool:
         """Pass on progress or a log message if it is wanted, and return whether it is."""

@@ -37,7 +37,7 @@ from gateway.upstreams.client.stateless import (
 )
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
-from gateway.upstreams.readings import Count
+from gateway.upstreams.readings import CountAnswer
 
 MAX_INTRODUCTION_BYTES: Final = 256 * 1024
 """The largest answer to `initialize`."""
@@ -167,7 +167,9 @@ class HttpSession(StatelessClient):
             await self._tell(*self._said.replying(asked, self._upstream), caller, END_SECONDS)
 
     @override
-    async def _events(self, pieces: AsyncIterator[bytes], job: HttpJob, count: Count) -> AsyncGenerator[Message, None]:
+    async def _events(
+        self, pieces: AsyncIterator[bytes], job: HttpJob, count: CountAnswer
+    ) -> AsyncGenerator[Message, None]:
         events = EventStream(job.max_bytes)
         limit = STREAM_FACTOR * job.max_bytes
         async with contextlib.AsyncExitStack() as stack:

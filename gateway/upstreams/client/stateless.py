@@ -46,7 +46,7 @@ from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import NOBODY, RequestOptions, UpstreamCaller
-from gateway.upstreams.readings import Count, Readings
+from gateway.upstreams.readings import CountAnswer, Readings, count_nothing
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
     from gateway.observability.tracing import Traces
@@ -101,10 +101,6 @@ T = TypeVar("T")
 def readings_of_answers() -> Readings:
     """Return what bounds the memory of answers while they are read."""
     return Readings("answers", UpstreamFailure)
-
-
-def _uncounted(_size: int) -> None:
-    """Count nothing: what is read is small."""
 
 
 class HttpJob(msgspec.Struct, frozen=True):
@@ -253,7 +249,9 @@ class StatelessClient:
             asyncio.get_running_loop().time() + options["seconds"],
             options["max_bytes"],
             options.get("repeatable", False) or method != _ACTING,
-            Hearing(options.get("on_notice"), wants_progress, log_level, options.get("on_headers")),
+            Hearing(
+                options.get("on_notice"), wants_progress, log_level, options.get("on_headers"), options.get("keep")
+            ),
         )
 
     async def _cancellable(self, job: HttpJob) -> Result:
@@ -286,10 +284,13 @@ class StatelessClient:
             if job.hearing.on_headers is not None:
                 job.hearing.on_headers(response.headers)
             if response.has_arrived:  # what is in the buffer of a connection is little
-                answer = await self._read(response, job, _uncounted)
+                answer = await self._read(response, job, count_nothing)
             else:
                 answer = await self._readings.read(
-                    self._upstream, job.caller.principal, lambda count: self._read(response, job, count)
+                    self._upstream,
+                    job.caller.principal,
+                    lambda count: self._read(response, job, count),
+                    job.hearing.keep,
                 )
             return self._result_of(answer, job)
 
@@ -364,7 +365,7 @@ class StatelessClient:
         is_answer = isinstance(message, ErrorAnswer) and (message.has_id or response.status < _SERVER_ERRORS)
         return message if isinstance(message, ErrorAnswer) and is_answer else None
 
-    async def _read(self, response: HttpResponse, job: HttpJob, count: Count) -> Result | ErrorAnswer:
+    async def _read(self, response: HttpResponse, job: HttpJob, count: CountAnswer) -> Result | ErrorAnswer:
         """Return the answer in a response, and pass on the notices before it."""
         kind = _media_type(response)
         if kind == _JSON:
@@ -388,7 +389,9 @@ class StatelessClient:
                     return answer
         raise self._failure(Reason.CUT, "the event stream ended before the answer")
 
-    async def _read_json(self, response: HttpResponse, job: HttpJob, count: Count = _uncounted) -> Result | ErrorAnswer:
+    async def _read_json(
+        self, response: HttpResponse, job: HttpJob, count: CountAnswer = count_nothing
+    ) -> Result | ErrorAnswer:
         if _media_type(response) != _JSON:
             raise self._failure(Reason.MALFORMED, "the answer is neither JSON nor an event stream")
         try:
@@ -397,12 +400,12 @@ class StatelessClient:
             if failure.reason is HttpReason.TOO_LARGE:
                 raise self._too_large(failure.detail) from None
             raise self._http_failure(failure) from None
-        message = await self._message(body, job)
+        message = await self._message(body, job, count)
         if isinstance(message, Notice):
             raise self._failure(Reason.MALFORMED, "the answer is a notification")
         return self._answer(message)
 
-    def _events(self, pieces: AsyncIterator[bytes], job: HttpJob, count: Count) -> AsyncGenerator[Message, None]:
+    def _events(self, pieces: AsyncIterator[bytes], job: HttpJob, count: CountAnswer) -> AsyncGenerator[Message, None]:
         """Yield the messages of the event stream that answers a request."""
         return self._messages(pieces, job, count, limit=STREAM_FACTOR * job.max_bytes)
 
@@ -414,7 +417,7 @@ class StatelessClient:
         self,
         pieces: AsyncIterator[bytes],
         job: HttpJob,
-        count: Count = _uncounted,
+        count: CountAnswer = count_nothing,
         *,
         limit: int | None,
         events: EventStream | None = None,
@@ -425,7 +428,7 @@ class StatelessClient:
         try:
             async for piece in pieces:
                 if not received and piece.lstrip()[:1] == _BRACE:
-                    yield await self._message(await self._unframed(piece, pieces, job, count), job)
+                    yield await self._message(await self._unframed(piece, pieces, job, count), job, count)
                     return
                 received += len(piece)
                 if limit is not None and received > limit:
@@ -435,7 +438,7 @@ class StatelessClient:
                     for event in events.feed(portion):
                         count(len(event) - counted)
                         counted = len(event)
-                        yield await self._message(event, job)
+                        yield await self._message(event, job, count)
                         await portions.read(events=1)
                     if events.unfinished_bytes != counted:
                         count(events.unfinished_bytes - counted)
@@ -446,7 +449,7 @@ class StatelessClient:
         except HttpFailure as failure:
             raise self._http_failure(failure) from None
 
-    async def _unframed(self, first: bytes, pieces: AsyncIterator[bytes], job: HttpJob, count: Count) -> bytes:
+    async def _unframed(self, first: bytes, pieces: AsyncIterator[bytes], job: HttpJob, count: CountAnswer) -> bytes:
         """Return a body that is JSON although it should be an event stream."""
         body = bytearray(first)
         count(len(first))
@@ -460,7 +463,9 @@ class StatelessClient:
         self._heal(Deviation.MEDIA_TYPE)
         return bytes(body)
 
-    async def _message(self, body: bytes, job: HttpJob, *, any_id: bool = False) -> Message:
+    async def _message(
+        self, body: bytes, job: HttpJob, count: CountAnswer = count_nothing, *, any_id: bool = False
+    ) -> Message:
         """Decode a message: a large one in a thread, in its turn. Other work has its turn before the result is used."""
         try:
             return await self._decoding.run(
@@ -468,6 +473,7 @@ class StatelessClient:
                 lambda heal: self._decoded(body, job, any_id, heal),
                 job.caller.principal,
                 deadline=job.deadline,
+                count=count,
             )
         except TimeoutError:
             raise self._failure(Reason.TIMED_OUT, "its answer was not read in time") from None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -684,6 +685,25 @@ async def test_answers_that_have_arrived_in_part_take_no_more_memory_than_the_li
         assert [(end.reason, end.sent) for end in failures] == [(Reason.TOO_LARGE, True)] * 2
         assert [len(end["text"]) for end in ends if isinstance(end, dict)] == [100_000] * 3
         assert answers.memory == 0
+
+
+@pytest.mark.parametrize("character", ["x", "\N{GRINNING FACE}"])
+async def test_a_large_answer_counts_until_its_result_is_not_used_any_more(shop: Shop, character: str) -> None:
+    async def large(exchange: Exchange, message: Any) -> None:
+        exchange.json(result(message["id"], text="x" * 100_000 + character))
+
+    shop.answers = [large, fine]
+    answers = readings_of_answers()
+    kept: list[Callable[[], None]] = []
+    async with asking(shop.server.url, readings=answers) as client:
+        text = (await client.call(keep=kept.append))["text"]
+        counted = answers.memory
+        await client.call(keep=kept.append)
+    assert counted >= sys.getsizeof(text)
+    assert answers.memory == counted  # and the small answer counts no more
+    (release,) = kept
+    release()
+    assert answers.memory == 0
 
 
 async def test_other_calls_go_on_while_one_is_silent(hostile: Hostile) -> None:

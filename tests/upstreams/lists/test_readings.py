@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -227,3 +228,32 @@ async def test_a_request_whose_list_gives_way_gets_the_answer_of_a_list_that_can
     assert call is not None
     assert call.catalogue_entry() == {"name": "bugs__a"}, "a relay that no list shapes, and that sends nothing"
     assert not first.done()
+
+
+async def test_a_reading_that_is_interrupted_leaves_nothing_in_memory() -> None:
+    shared = readings_of_lists()
+    seen: list[weakref.ref[_Page]] = []
+
+    async def large(count: Callable[[int], None]) -> None:
+        page = _Page(tools=[])
+        seen.append(weakref.ref(page))
+        count(300_000)
+        try:
+            await asyncio.Event().wait()
+        except BaseException as problem:  # noqa: BLE001 - it is raised again
+            kept = problem  # the exception and its frame have each other now
+            raise kept from None
+
+    async def small(count: Callable[[int], None]) -> None:
+        count(150_000)
+
+    gc.disable()
+    try:
+        task = asyncio.create_task(shared.read("bugs", ADA, large))
+        await until(lambda: shared.memory == 300_000)
+        await shared.read("bugs", BOB, small)
+        await until(task.done)
+        assert failed(task)
+        assert seen[0]() is None
+    finally:
+        gc.enable()
