@@ -123,7 +123,7 @@ class _Values:
         if not self._targets:
             return
         sizes = [len(value) for value, _ in self._containers]
-        refers = ["$ref" in value for value, _ in self._containers]
+        refers = [isinstance(value, dict) and "$ref" in value for value, _ in self._containers]
         for place in range(len(sizes) - 1, 0, -1):
             parent = self._containers[place][1]
             sizes[parent] += sizes[place]

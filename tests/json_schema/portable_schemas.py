@@ -14,12 +14,12 @@ def referring(reference: str, **others: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": {"$ref": reference}}, **others}
 
 
-def repeating(parts: int, references: int) -> dict[str, Any]:
+def repeating(parts: int, references: int, **others: Any) -> dict[str, Any]:
     """Return a schema that refers to a large part of it again and again."""
     large = taking(**{f"p{number}": {"type": "string"} for number in range(parts)})
     return {
         **taking(**{f"q{number}": {"$ref": "#/$defs/a"} for number in range(references)}),
-        "$defs": {"a": large},
+        "$defs": {"a": {**large, **others}},
     }
 
 
@@ -83,6 +83,7 @@ UNCLEAR: dict[str, dict[str, Any]] = {
     "itself beside": {"type": "object", "allOf": [{"if": {"$ref": "#"}}]},
     "itself by name": {"type": "object", "dependentSchemas": {"a": {"not": {"$ref": "#"}}}},
     "too much": repeating(900, 100),
+    "too much, with a name of a reference": repeating(900, 100, required=["$ref"]),
     "inner $id": taking(x={"$id": "http://a.example/z"}, y={"$id": "http://a.example/z", "type": "number"}),
     "$id of a metaschema": taking(x={"$id": "http://json-schema.org/draft-07/schema"}),
     "$id where no schema is": {"type": "object", "x-a": [{"$id": "http://a.example/z"}]},
