@@ -30,6 +30,11 @@ SCHEMAS: Final = frozenset(
 MAX_REPEATED: Final = 25_000
 """How many values the targets of all references may have together. Ajv compiles a target again for each of them."""
 
+MAX_CHOICES: Final = 400
+MAX_NESTED: Final = 300
+"""How many choices and patterns of names may be within each other, and how many levels of objects and arrays the
+targets with references may have together. The stack of Ajv ends at four and at two times as many."""
+
 _BESIDE: Final = frozenset({"dependentSchemas", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
 """The keywords whose schemas apply to the same value."""
 _NAMING: Final = frozenset({"$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"})
@@ -91,20 +96,24 @@ class _Values:
 
     def _read(self) -> None:
         """Collect all values. Those of `properties` may have any name, others no name of a schema."""
-        waiting: list[tuple[Any, int, str | None]] = [(self._schema, -1, "")]  # "" is for schemas
+        waiting: list[tuple[Any, int, str | None, int]] = [(self._schema, -1, "", 0)]  # "" is for schemas
         while waiting:
-            value, parent, keyword = waiting.pop()
+            value, parent, keyword, choices = waiting.pop()
             place = len(self._containers)
+            if keyword in LISTS or keyword == "patternProperties":
+                choices += len(value)
+                if choices > MAX_CHOICES:
+                    raise AuthoringError(f"it has more than {MAX_CHOICES} choices within each other")
             if isinstance(value, dict):
                 if keyword != "properties" and not _NAMING.isdisjoint(value):
                     raise AuthoringError("it names a part by $id or $anchor; refer to parts by #/$defs/name instead")
                 self._containers.append((value, parent))
                 if keyword == "":
                     self._parts.append(value)
-                waiting.extend((inner, place, _kind(keyword, name)) for name, inner in value.items())
+                waiting.extend((inner, place, _kind(keyword, name), choices) for name, inner in value.items())
             elif isinstance(value, list | tuple):
                 self._containers.append((value, parent))
-                waiting.extend((inner, place, "" if keyword in LISTS else None) for inner in value)
+                waiting.extend((inner, place, "" if keyword in LISTS else None, choices) for inner in value)
 
     def _check_loops(self) -> None:
         """Refuse a schema that applies itself to the same value, which some clients do without end."""
@@ -123,17 +132,21 @@ class _Values:
         if not self._targets:
             return
         sizes = [len(value) for value, _ in self._containers]
-        refers = ["$ref" in value for value, _ in self._containers]
+        refers = [isinstance(value, dict) and "$ref" in value for value, _ in self._containers]
+        heights = [1] * len(sizes)
         for place in range(len(sizes) - 1, 0, -1):
             parent = self._containers[place][1]
             sizes[parent] += sizes[place]
             refers[parent] |= refers[place]
-        # A target with references is compiled once.
-        copied = {
-            id(value): size for (value, _), size, kept in zip(self._containers, sizes, refers, strict=True) if not kept
-        }
+            heights[parent] = max(heights[parent], heights[place] + 1)
+        keys = [id(value) for value, _ in self._containers]
+        # A target with references is compiled once, within the one that refers to it first.
+        copied = {key: size for key, size, kept in zip(keys, sizes, refers, strict=True) if not kept}
+        nested = {key: height for key, height, kept in zip(keys, heights, refers, strict=True) if kept}
         if sum(copied.get(id(target), 0) for target in self._targets) > MAX_REPEATED:
             raise AuthoringError("its references repeat too much; refer to smaller parts")
+        if sum(nested.get(key, 0) for key in set(map(id, self._targets))) > MAX_NESTED:
+            raise AuthoringError("too many of its definitions refer to others; refer to fewer")
 
 
 def _kind(keyword: str | None, name: str) -> str | None:

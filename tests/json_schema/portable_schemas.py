@@ -14,13 +14,19 @@ def referring(reference: str, **others: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": {"$ref": reference}}, **others}
 
 
-def repeating(parts: int, references: int) -> dict[str, Any]:
+def repeating(parts: int, references: int, **others: Any) -> dict[str, Any]:
     """Return a schema that refers to a large part of it again and again."""
     large = taking(**{f"p{number}": {"type": "string"} for number in range(parts)})
     return {
         **taking(**{f"q{number}": {"$ref": "#/$defs/a"} for number in range(references)}),
-        "$defs": {"a": large},
+        "$defs": {"a": {**large, **others}},
     }
+
+
+def chained(count: int) -> dict[str, Any]:
+    """Return a schema whose definitions refer to one another, in a row."""
+    steps = {f"a{number}": {"allOf": [{"$ref": f"#/$defs/a{number + 1}"}]} for number in range(count)}
+    return referring("#/$defs/a0", **{"$defs": {**steps, f"a{count}": {}}})
 
 
 BAD: dict[str, Any] = {"type": "strng", "pattern": "("}
@@ -58,6 +64,8 @@ CLEAR: dict[str, dict[str, Any]] = {
     "a tree": referring("#/$defs/a", **{"$defs": {"a": taking(b={"anyOf": [{"$ref": "#/$defs/a"}, {}]})}}),
     "a chain": referring("#/$defs/a", **{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": TEXT}}),
     "repeated": repeating(20, 50),
+    "a row": chained(90),
+    "choices": {"type": "object", "oneOf": [{"const": number} for number in range(400)]},
     "a repeated tree": {
         **repeating(0, 900), "$defs": {"a": taking(**{f"p{n}": TEXT for n in range(99)}, b={"$ref": "#"})}},
 }  # fmt: skip
@@ -83,6 +91,11 @@ UNCLEAR: dict[str, dict[str, Any]] = {
     "itself beside": {"type": "object", "allOf": [{"if": {"$ref": "#"}}]},
     "itself by name": {"type": "object", "dependentSchemas": {"a": {"not": {"$ref": "#"}}}},
     "too much": repeating(900, 100),
+    "too much, with a name of a reference": repeating(900, 100, required=["$ref"]),
+    "many choices": {"type": "object", "oneOf": [{"type": "null"}] * 2500},
+    "many choices within each other": {"oneOf": [{}] * 300 + [{"anyOf": [{"type": "null"}] * 300}]},
+    "many patterns of names": {"patternProperties": {f"a{number}": TEXT for number in range(1800)}},
+    "a long chain": chained(300),
     "inner $id": taking(x={"$id": "http://a.example/z"}, y={"$id": "http://a.example/z", "type": "number"}),
     "$id of a metaschema": taking(x={"$id": "http://json-schema.org/draft-07/schema"}),
     "$id where no schema is": {"type": "object", "x-a": [{"$id": "http://a.example/z"}]},

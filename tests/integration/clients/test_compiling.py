@@ -193,6 +193,6 @@ async def test_clients_compile_the_schemas_of_our_own_tools(tmp_path: Path) -> N
 
 
 async def test_clients_refuse_most_of_what_does_not_count_as_portable(tmp_path: Path) -> None:
-    some = {name: schema for name, schema in UNCLEAR.items() if name != "too much"}
+    some = {name: schema for name, schema in UNCLEAR.items() if not name.startswith("too much")}
     refused = {json.dumps(json.loads(line)) for _, line, _ in await failures(tmp_path, some.values(), 30)}
     assert len(refused) > len(some) / 2
