@@ -15,6 +15,10 @@ KINDS: Final = {PROGRESS: "progress", LOG: "log"}
 """The notices about requests, by method, as metrics name them."""
 
 
+MAX_NOTICE_BYTES: Final = 256 * 1024
+"""The largest notice that is passed on. Clients that read slowly do not get large ones in any case."""
+
+
 class Hearing(msgspec.Struct, frozen=True):
     """Which notices of a request somebody wants."""
 

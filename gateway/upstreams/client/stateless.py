@@ -38,7 +38,7 @@ from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.upstreams.client.decoding import Decoding
 from gateway.upstreams.client.dialects import Dialect, Stateless
-from gateway.upstreams.client.hearing import KINDS, Hearing
+from gateway.upstreams.client.hearing import KINDS, MAX_NOTICE_BYTES, Hearing
 from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
 from gateway.upstreams.client.statuses import UNAVAILABLE, may_have_error, meaning_of
@@ -438,7 +438,12 @@ class StatelessClient:
                     for event in events.feed(portion):
                         count(len(event) - counted)
                         counted = len(event)
-                        yield await self._message(event, job, count)
+                        message = await self._message(event, job, count)
+                        if isinstance(message, Notice) and len(event) > MAX_NOTICE_BYTES:
+                            self._telemetry.dropped(self._upstream, KINDS.get(message.method, "notification"))
+                        else:
+                            yield message
+                        del event, message  # they may be large, and the next one may take long to come
                         await portions.read(events=1)
                     if events.unfinished_bytes != counted:
                         count(events.unfinished_bytes - counted)

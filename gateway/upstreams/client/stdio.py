@@ -37,7 +37,7 @@ from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client.connections import Subscribers
 from gateway.upstreams.client.decoding import Decoding
-from gateway.upstreams.client.hearing import KINDS, Hearing
+from gateway.upstreams.client.hearing import KINDS, MAX_NOTICE_BYTES, Hearing
 from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
@@ -281,7 +281,7 @@ class ChildConnection:
             self._skip(line, str(error))
             return
         if isinstance(message, Notice):
-            self._hear(message)
+            self._hear(message, len(line.start))
         elif isinstance(message, ServerRequest):
             self._reply(message, child)
         else:
@@ -339,14 +339,14 @@ class ChildConnection:
                 raise UnreadReplies
             self._send(reply_to(asked, self._upstream, self._roots))
 
-    def _hear(self, notice: Notice) -> None:
-        """Pass on a notification."""
+    def _hear(self, notice: Notice, size: int) -> None:
+        """Pass on a notification, unless it is large."""
         call = self._meant(notice)
         if call is not None:
             call.notices += 1
             if call.notices > MAX_NOTICES:
                 call.end(self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices"))
-            elif call.hearing.takes(notice, call.number):
+            elif size <= MAX_NOTICE_BYTES and call.hearing.takes(notice, call.number):
                 return
         elif notice.method not in _OF_REQUESTS and self._subscribers.notice(notice.method, notice.params):
             return

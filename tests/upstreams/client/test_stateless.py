@@ -20,6 +20,7 @@ from gateway.upstreams import readings
 from gateway.upstreams.client import stateless
 from gateway.upstreams.client.decoding import QUICK_COMMAS
 from gateway.upstreams.client.dialects import Sessionless
+from gateway.upstreams.client.hearing import MAX_NOTICE_BYTES
 from gateway.upstreams.client.stateless import readings_of_answers
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
@@ -219,6 +220,22 @@ async def test_notices_that_nobody_asked_for_are_counted(shop: Shop, client: Ask
 
     assert heard == []
     assert client.counted.things == ["progress", "log"]
+
+
+async def test_a_large_notice_is_dropped_and_what_follows_is_heard(shop: Shop, client: Asking) -> None:
+    async def telling(exchange: Exchange, message: Any) -> None:
+        for size in (MAX_NOTICE_BYTES // 2, MAX_NOTICE_BYTES, 1):
+            exchange.event(notice("message", level="info", data="x" * size))
+        exchange.event(result(message["id"]))
+        exchange.end_events()
+
+    shop.answers = [telling]
+    heard: list[int] = []
+
+    await client.call(on_notice=lambda _, params: heard.append(len(params["data"])), log_level="info")
+
+    assert heard == [MAX_NOTICE_BYTES // 2, 1]
+    assert client.counted.things == ["log"]
 
 
 async def turns_during(client: Asking) -> int:

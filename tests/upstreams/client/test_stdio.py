@@ -21,6 +21,7 @@ from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client import programs, stdio
 from gateway.upstreams.client.connections import Subscribers
+from gateway.upstreams.client.hearing import MAX_NOTICE_BYTES
 from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.stdio import ChildConnection
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
@@ -137,6 +138,14 @@ async def test_progress_goes_to_its_call_and_logs_to_the_only_one(served: Served
     await served.call("notices", on_notice=lambda *notice: heard.append(notice))
     assert not heard
     assert served.dropped("progress") == served.dropped("log") == 2
+
+
+async def test_a_large_notice_is_dropped(served: Served) -> None:
+    heard: list[str] = []
+    options: dict[str, Any] = {"on_notice": lambda method, _: heard.append(method), "log_level": "info"}
+    await served.call("notices", {"more": "x" * MAX_NOTICE_BYTES}, wants_progress=True, **options)
+    assert heard == ["notifications/progress"] * 2
+    assert served.dropped("log") == 2
 
 
 async def test_a_log_that_may_be_about_another_call_is_dropped(served: Served) -> None:

@@ -81,7 +81,12 @@ def notices(number: Any, meta: Arguments, given: Arguments) -> None:
     token = meta.get("progressToken")
     for step in range(given.get("steps", 2)):
         send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
-        send({"method": "notifications/message", "params": {"level": "info", "data": f"step {step}"}})
+        send(
+            {
+                "method": "notifications/message",
+                "params": {"level": "info", "data": f"step {step}" + given.get("more", "")},
+            }
+        )
     answer(number, "done")
 
 
