@@ -85,7 +85,7 @@ class _WaitingRequest:
 
 
 class ChildConnection:
-    """One child process of an upstream; a `Connection`.
+    """One child process of an upstream; a `SessionConnection`.
 
     `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it.
     """
@@ -125,7 +125,7 @@ class ChildConnection:
         self._has_logged_noise = False
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
-        """Start the program, and return the result of `initialize`; see `Connection.open`."""
+        """Start the program, and return the result of `initialize`; see `SessionConnection.open`."""
         try:
             child = self._child = await self._program.start()
         except UpstreamFailure as failure:
@@ -153,7 +153,7 @@ class ChildConnection:
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
-        """Send a request and return its result; see `Connection.request`.
+        """Send a request and return its result; see `SessionConnection.request`.
 
         If this is cancelled, or takes too long, the upstream is notified. A late answer is dropped.
         """
