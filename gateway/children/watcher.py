@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 GRACE_SECONDS: Final = 2.0
@@ -218,11 +219,11 @@ class ChildWatcher:
 def _descendants() -> dict[int, _FoundProcess]:
     """Return all processes below this one that have not ended. There are none where there is no `/proc`."""
     processes: dict[int, _FoundProcess] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir("/proc"):  # noqa: PTH208 - quicker, and this happens often
-            if name.isdigit():
+    with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as found:
+        for entry in found:
+            if entry.name.isdigit():
                 with contextlib.suppress(OSError, ValueError):
-                    process = _process(int(name))
+                    process = _process(int(entry.name))
                     if process is not None:
                         processes[process.pid] = process
     below = {os.getpid()}
@@ -233,8 +234,7 @@ def _descendants() -> dict[int, _FoundProcess]:
 
 def _process(pid: int) -> _FoundProcess | None:
     """Read about one process; None if it has ended and only its parent has not noticed."""
-    with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the same
-        fields = file.read().rpartition(b")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     state, parent, group, session = fields[:4]
     return None if state in (b"Z", b"X") else _FoundProcess(pid, int(parent), int(group), int(session))
 
@@ -242,8 +242,7 @@ def _process(pid: int) -> _FoundProcess | None:
 def _is_marked(pid: int, number: int) -> bool:
     """Return whether a process has the mark of a child. A process that hides its variables has none."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - the same
-            return f"{MARK}={number}".encode() in file.read().split(b"\0")
+        return f"{MARK}={number}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
 
