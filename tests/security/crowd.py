@@ -138,8 +138,9 @@ class Storm:
             with connection, contextlib.suppress(OSError):
                 connection.sendall(message)
                 self.statuses[int(connection.recv(64).split(b" ")[1])] += 1
-                while connection.recv(2**20):
-                    pass
+                with contextlib.suppress(OSError):  # a refused body was not read to its end
+                    while connection.recv(2**20):
+                        pass
                 return
             self.statuses[0] += 1
 
