@@ -11,6 +11,7 @@ SERVERS_STAMP := .venvs/servers/.installed
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 ENVOY_STAMP := .venvs/envoy/.installed
 NODE_STAMP := .venvs/node/.installed
+PUBLISHED_STAMP := .venvs/published/.installed
 BROWSER_STAMP := .venvs/browser/.installed
 AGENTS_STAMP := .venvs/agents/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
@@ -97,7 +98,7 @@ compiled: $(STAMP) ## Update build/compiled, a compiled copy (make -C build/comp
 	@$(need_compiler)
 	@$(RUN) scripts.compiled
 
-conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SERVERS_STAMP)) ## Run the official suite and real clients (CONFORMANCE="--scenario …")
+conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SERVERS_STAMP) $(PUBLISHED_STAMP)) ## Run the official suite and real clients (CONFORMANCE="--scenario …")
 	@$(need_redis)
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
@@ -298,6 +299,10 @@ $(BROWSER_STAMP): $(addprefix tests/peers/browser/,locked.txt package.json packa
 
 $(AGENTS_STAMP): $(addprefix tests/peers/agents/,locked.txt package.json package-lock.json)
 	@sh scripts/node.sh .venvs/agents tests/peers/agents
+	@touch $@
+
+$(PUBLISHED_STAMP): $(addprefix tests/peers/published/,locked.txt package.json package-lock.json)
+	@sh scripts/node.sh .venvs/published tests/peers/published
 	@touch $@
 
 $(NODE_STAMP): $(addprefix tests/peers/node/,locked.txt package.json package-lock.json)

@@ -43,7 +43,7 @@ upgrade=${1:-}
 echo uv >"$scratch/uv.txt"
 lock locked/pin.txt locked/pin.txt "$scratch/uv.txt"
 # A package that a peer shares with us gets our version, so that a comparison is about servers and not releases.
-for peer in bench/peers/sdk bench/peers/fastmcp bench/peers/envoy tests/peers/audit tests/peers/deploy tests/peers/docs tests/peers/fastmcp tests/peers/fuzz tests/peers/node \
+for peer in bench/peers/sdk bench/peers/fastmcp bench/peers/envoy tests/peers/audit tests/peers/deploy tests/peers/docs tests/peers/fastmcp tests/peers/fuzz tests/peers/node tests/peers/published \
     tests/peers/browser tests/peers/agents tests/peers/pydantic-ai tests/peers/openai-agents tests/peers/prose tests/peers/redis tests/peers/servers \
     tests/peers/stdio-servers tests/peers/typing; do
     lock "$peer/locked.txt" "$peer/locked.txt" --constraint constraints.txt "$peer/requirements.txt"
@@ -66,7 +66,7 @@ lock scripts/measure_libraries.txt /dev/null scripts/measure_libraries.txt
 [ -n "${1:-}" ] || exit 0
 # package.json names exact versions: raise them there first. Their dependencies become as new as they allow. The lock
 # has versions and digests only, so every machine uses the registry that it is configured for.
-for peer in node browser agents; do
+for peer in node published browser agents; do
     sh scripts/node.sh "$scratch/$peer" "tests/peers/$peer" --renew
     cp "$scratch/$peer/package-lock.json" "tests/peers/$peer/package-lock.json"
     echo "wrote tests/peers/$peer/package-lock.json" >&2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -11,6 +11,7 @@ import httpx2
 import mcp_types
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from pydantic import FileUrl
 
 from tests.integration.fleet import Fleet
 
@@ -98,16 +99,22 @@ class Connection(Generic[RecorderT]):
 
 @contextlib.asynccontextmanager
 async def connect(
-    fleet: Fleet, answers: Answers, *, token: str | None = None, before_answer: Hook | None = None
+    fleet: Fleet,
+    answers: Answers,
+    *,
+    token: str | None = None,
+    before_answer: Hook | None = None,
+    roots: Sequence[str] = (),
 ) -> AsyncIterator[Connection[RoundRobin]]:
     """Connect the real client to a fleet.
 
     Args:
         answers: for a form with this property, its content.
         before_answer: is awaited with the property's name before each answer is given.
+        roots: the directories that the client declares and names, as URIs.
     """
     balancer = RoundRobin(fleet)
-    async with _connect("http://fleet.test/mcp", balancer, answers, token, before_answer) as connection:
+    async with _connect("http://fleet.test/mcp", balancer, answers, token, before_answer, roots=roots) as connection:
         yield connection
 
 
@@ -122,8 +129,17 @@ async def connect_to_url(
 
 @contextlib.asynccontextmanager
 async def _connect(
-    url: str, recorder: RecorderT, answers: Answers, token: str | None, before_answer: Hook | None
+    url: str,
+    recorder: RecorderT,
+    answers: Answers,
+    token: str | None,
+    before_answer: Hook | None,
+    *,
+    roots: Sequence[str] = (),
 ) -> AsyncIterator[Connection[RecorderT]]:
+    async def name_roots(context: object) -> mcp_types.ListRootsResult:
+        return mcp_types.ListRootsResult(roots=[mcp_types.Root(uri=FileUrl(uri)) for uri in roots])
+
     async def elicit(context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
         assert isinstance(params, mcp_types.ElicitRequestFormParams)
         (name,) = params.requested_schema["properties"]
@@ -134,5 +150,6 @@ async def _connect(
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(transport=recorder, headers=headers, timeout=30) as http_client:
         transport = streamable_http_client(url, http_client=http_client)
-        async with Client(transport, elicitation_callback=elicit) as client:
+        asked = name_roots if roots else None
+        async with Client(transport, elicitation_callback=elicit, list_roots_callback=asked) as client:
             yield Connection(client, recorder)

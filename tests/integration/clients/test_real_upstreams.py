@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,9 @@ import pytest
 
 from loadtest.cluster import REPOSITORY, free_port, wait_until
 from tests.integration import raw
+from tests.integration.clients.written import Written, read_from_both
 from tests.integration.frameworks.known import NODE, PEERS
-from tests.upstreams.site import Site, User, entry
+from tests.upstreams.site import Site, entry
 from tests.wires.draft.messages import accept, call_params
 
 HERE = Path(__file__).parent
@@ -32,10 +32,6 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "broken": {},
 }
 GREETING = {"name": "greeting", "arguments": {"name": "Ada"}}
-OURS = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
-"""The members of a result that the gateway writes itself, as 2026-07-28 has them."""
-TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"')
-"""The texts in a JSON text. Some servers escape characters in them, which means the same."""
 TYPESCRIPT1 = (NODE / "bin/node", HERE / "upstream_typescript1.mjs", NODE)
 COMMANDS: Mapping[str, tuple[Path | str, ...]] = {
     "python1": (PEERS / "mcp1/bin/python", HERE / "upstream_python1.py"),
@@ -132,47 +128,6 @@ class Running:
     def result(self, name: str, method: str, params: Mapping[str, Any]) -> Written:
         """Return what the server itself answers."""
         return Written.of(self._post(UPSTREAMS[name], method, params))
-
-
-class Written(dict[str, bytes]):
-    """The members of a result, in their order, as they are written."""
-
-    @classmethod
-    def of(cls, response: httpx.Response) -> Written:
-        body = response.content
-        if response.headers["content-type"].startswith("text/event-stream"):
-            datas = [line.removeprefix(b"data: ") for line in re.split(b"\r?\n", body) if line.startswith(b"data: {")]
-            (body,) = [data for data in datas if b'"result"' in data]
-        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])["result"]
-        return cls((name, unescaped(member)) for name, member in msgspec.json.decode(members, type=Members).items())
-
-    def with_prefix(self, prefix: str) -> Written:
-        """Return the same with the URIs that clients of the gateway know."""
-        uri = b'"uri":"'
-        return Written((name, member.replace(uri, uri + prefix.encode() + b"+")) for name, member in self.items())
-
-    def own(self) -> list[tuple[str, bytes]]:
-        """Return what only the upstream writes."""
-        return [(name, member) for name, member in self.items() if name not in OURS]
-
-    def meta(self) -> dict[str, Any]:
-        return msgspec.json.decode(self.get("_meta", b"{}"), type=dict[str, Any])
-
-
-Members = dict[str, msgspec.Raw]
-
-
-def unescaped(value: msgspec.Raw) -> bytes:
-    return TEXTS.sub(lambda text: msgspec.json.encode(msgspec.json.decode(text[0])), bytes(value))
-
-
-async def read_from_both(site: Site, user: User, method: str, params: Mapping[str, Any]) -> list[Written]:
-    """Return the result that each of the replicas gives."""
-    results = []
-    for url in site.urls:
-        body, headers = user.request(method, params)
-        results.append(Written.of(await user.http.post(url, content=body, headers=headers)))
-    return results
 
 
 @pytest.fixture(scope="module")
