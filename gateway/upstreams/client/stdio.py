@@ -316,7 +316,7 @@ class ChildConnection:
             log.warning("an upstream writes lines to its standard output that are not messages", extra=extra)
 
     def _answer(self, number: int | None, answer: Result | ErrorAnswer, size: int) -> None:
-        """Give an answer to its call. If there is no such call, or it has ended, drop the answer."""
+        """Give an answer to its call. Drop one that no call waits for."""
         call = None if number is None else self._calls.get(number)
         if call is None or call.answer.done():
             self._telemetry.dropped(self._upstream, "answer")

@@ -200,6 +200,23 @@ async def test_progress_and_logs_on_the_stream_of_the_session_reach_the_call_the
         assert told == [("progress", {"progress": 1}), ("message", {"level": "warning", "data": "aside"})]
 
 
+async def test_a_log_message_in_a_session_of_all_callers_is_dropped() -> None:
+    with InSessions() as server:
+        async with calling(server, scope="shared") as upstream:
+            told: list[str] = []
+
+            def hear(method: str, _params: dict[str, Any]) -> None:
+                told.append(method)
+
+            options: dict[str, Any] = {"on_notice": hear, "log_level": "info"}
+            report = asyncio.create_task(upstream.call("report_aside", **options))
+            things = upstream.counted.things
+            await asyncio.to_thread(wait_until, lambda: "notification" in things, "a dropped log message")
+            server.server._loop.call_soon_threadsafe(server.gate.set)
+            assert await report == "done"
+        assert told == []
+
+
 async def test_a_log_message_that_could_be_about_two_calls_is_dropped() -> None:
     with InSessions() as server:
         async with calling(server) as upstream:
