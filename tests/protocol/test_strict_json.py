@@ -380,3 +380,23 @@ def test_no_bytes_make_the_count_fail(data: bytes) -> None:
             decode(body, max_values=20)
         except (ParseError, TooManyValues):
             continue
+
+
+@pytest.mark.parametrize("seen", [0, 1, 63, 64, 65, 200])
+@pytest.mark.parametrize("ends", [b"", b" " * 5000])
+def test_a_long_body_weighs_what_its_marks_weigh_wherever_they_are(seen: int, ends: bytes) -> None:
+    marks = b"[]," * seen
+    together = b" " * 5000 + marks + ends
+    apart = b" " * 5000 + (b" " * 20).join([b"[],"] * seen) + ends
+    counted = 140 * seen
+    assert strict_json.decoded_bytes(together) == len(together) + counted
+    assert strict_json.decoded_bytes(apart) == len(apart) + counted
+
+
+@pytest.mark.parametrize("colons", [10, 64, 65, 300])
+def test_a_repeated_name_is_found_in_a_long_body_with_a_few_or_many_members(colons: int) -> None:
+    members = [f'"{index}": 1' for index in range(colons)]
+    body = "{" + ", ".join([*members, '"text": "' + "x" * 5000 + '"']) + "}"
+    assert len(decode(body.encode())) == colons + 1
+    with pytest.raises(ParseError):
+        decode(body.replace('"0"', '"1"').encode())
