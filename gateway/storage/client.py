@@ -22,7 +22,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import ConnectionPool, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
@@ -351,7 +351,8 @@ class RedisClient:
             return
         await redis.initialize()
         chosen = redis.get_random_node()
-        node = Redis(host=chosen.host, port=int(chosen.port), **_plain(chosen.connection_kwargs))
+        kind, options = chosen.connection_class, _for_one_server(chosen.connection_kwargs)
+        node = Redis.from_pool(ConnectionPool(kind, host=chosen.host, port=int(chosen.port), **options))
         try:
             yield node
         finally:
@@ -495,6 +496,7 @@ def _largest(command: Command) -> int:
     return max(len(part) for part in command if isinstance(part, (str, bytes)))
 
 
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
+def _for_one_server(options: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a connection does only for a cluster. Whether it uses TLS says its class, not an option."""
     kept = ("username", "password", "socket_timeout", "socket_connect_timeout", "protocol")
     return {name: value for name, value in options.items() if name in kept or name.startswith("ssl")}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,15 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
-from gateway.errors import ConfigurationError, LeaseLost, RejectReason, TaskIdTaken, TaskStoreAway, TaskStoreDown
+from gateway.errors import (
+    ConfigurationError,
+    LeaseLost,
+    RejectReason,
+    TaskIdTaken,
+    TaskStoreAway,
+    TaskStoreDown,
+    ValueTooLarge,
+)
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisClient, RedisTaskStore, connect
@@ -762,18 +772,26 @@ async def test_a_lifetime_is_what_the_fixture_looks_for(here: Deployment) -> Non
     await store._client.command("DEL", f"{here.keys.prefix}:left")
 
 
-@pytest.mark.slow
-async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_directory: Path) -> None:
-    directory = short_directory / "tls"
+@contextlib.contextmanager
+def tls_server(directory: Path, port: int, *options: str) -> Iterator[tuple[Server, str]]:
+    """Run a server that takes TLS at a port, with the password `pass:word`; provide it and the query that trusts it."""
     directory.mkdir()
     certificate, key = make_certificate(directory)
-    port = free_port()
-    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
-    options += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no", "--requirepass", "pass:word"]
-    server = Server("redis", directory, *options)
+    tls = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    tls += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no", "--requirepass", "pass:word"]
+    server = Server("redis", directory, *tls, *options)
+    server.password = "pass:word"
     server.start()
-    trusted = f"?ssl_ca_certs={certificate}"
     try:
+        yield server, f"?ssl_ca_certs={certificate}"
+    finally:
+        server.end()
+
+
+@pytest.mark.slow
+async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_directory: Path) -> None:
+    port = free_port()
+    with tls_server(short_directory / "tls", port) as (_, trusted):
         for url, refusal in (
             (f"rediss://:pass%3Aword@127.0.0.1:{port}/0{trusted}", None),
             (f"rediss://default:pass%3Aword@127.0.0.1:{port}{trusted}", None),
@@ -789,8 +807,25 @@ async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_di
                 with pytest.raises(refusal):
                     await there.store().check()
             await there.aclose()
-    finally:
-        server.end()
+
+
+async def test_every_connection_to_a_cluster_uses_tls(short_directory: Path) -> None:
+    port, bus = free_port(), free_port()
+    cluster = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--tls-cluster", "yes")
+    small = ("--proto-max-bulk-len", "1mb")
+    with tls_server(short_directory / "tls-cluster", port, *cluster, *small) as (server, trusted):
+        server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+        await eventually(lambda: asyncio.to_thread(lambda: "cluster_state:ok" in str(server.ask("CLUSTER", "INFO"))))
+        there = Deployment(f"rediss+cluster://:pass%3Aword@127.0.0.1:{port}{trusted}")
+        _store, queue, new = await there.created()
+        async with asyncio.timeout(10), aclosing(there.store().watch(new.owner, [new.task_id])) as hints:
+            await anext(hints)
+            await there.claim_one(queue)
+            assert await anext(hints) == new.task_id
+        with pytest.raises(ValueTooLarge):
+            await queue._client.command("SET", "{x}", b"x" * (2**20 + 1))
+        await there.aclose()
+        assert "Error accepting a client connection" not in server.log_path.read_text()
 
 
 async def send_over_a_closed_connection() -> list[str]:
