@@ -59,6 +59,7 @@ class RequestOptions(TypedDict):
             parameters without token and `_meta`.
         on_headers: called with the headers of the response, if it is 200.
         keep: takes what releases the memory of a large answer, once that is not used any more; see `Readings`.
+        progress_token: under which progress arrives; by default the id of the request. No id is negative.
         repeatable: sends a `tools/call` again that the upstream has refused with a 503. All other methods only read, so
             they are sent again anyway.
         seconds: the time limit, retries included.
@@ -68,6 +69,7 @@ class RequestOptions(TypedDict):
     param_headers: NotRequired[Sequence[tuple[str, str]]]
     on_notice: NotRequired[OnNotice | None]
     wants_progress: NotRequired[bool]
+    progress_token: NotRequired[int]
     log_level: NotRequired[str | None]
     on_headers: NotRequired[OnHeaders | None]
     keep: NotRequired[Keep | None]

@@ -72,7 +72,7 @@ BARE_PAUSES: Final = (0.1, 0.5, 2.0)
 
 BUSY_PAUSE_SECONDS: Final = 1.0
 MAX_BUSY_PAUSES: Final = 60
-"""How long, and how often, a task waits for a place at an upstream. In an ephemeral call, the client tries again."""
+"""How long, and how often, a task waits for a place or a connection. In an ephemeral call, the client tries again."""
 
 _METHODS: Final[Mapping[Kind, str]] = {
     "tools": "tools/call",
@@ -400,7 +400,9 @@ class _RelayRun:
                     seconds=seconds,
                     max_bytes=definition.max_result_bytes,
                 )
-            except Overloaded:
+            except (Overloaded, UpstreamFailure) as problem:
+                if not _had_no_room(problem):
+                    raise
                 began = self._relay.clock()  # the upstream did not work while the request waited for a place
                 if not leg.in_task or self._busy_pauses == MAX_BUSY_PAUSES:
                     raise
@@ -564,6 +566,13 @@ class _RelayRun:
             "detail": failure.detail,
         }
         log.warning("a request to an upstream failed", extra=fields)
+
+
+def _had_no_room(problem: Overloaded | UpstreamFailure) -> bool:
+    """Return whether nothing was sent because all places, connections or children were in use."""
+    if isinstance(problem, Overloaded):
+        return True
+    return problem.reason is Reason.BUSY and not (problem.sent or problem.refused)
 
 
 def _logged(target: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 
 from tests.conformance import run
 from tests.conformance.run import (
+    ASKS_WHILE_IT_RUNS,
     CORE,
     DIRECTLY,
     HANDSHAKE,
     KEPT_NOWHERE,
+    PROGRAM_THROUGH,
+    SESSION_DIRECTLY,
+    SESSION_THROUGH,
     SESSIONS,
     TASKS,
     THROUGH,
@@ -79,24 +84,43 @@ def test_what_takes_storage_is_excused_with_a_handshake_by_its_exact_words(name:
     assert judge("tools-list", TWO, rows[:1]).excused == []
 
 
+BEHIND = Leg(SESSION_THROUGH, [], replicas=2, version=HANDSHAKE, upstream="session")
+
+
+@pytest.mark.parametrize("name", ASKS_WHILE_IT_RUNS)
+def test_a_question_of_a_running_call_is_excused_behind_the_gateway_alone(name: str) -> None:
+    words = ASKS_WHILE_IT_RUNS[name]
+    scenario = next(each for each in SESSIONS if each.startswith(name.removesuffix("general")))
+    rows = [check("SUCCESS"), check("FAILURE", name, words)]
+    assert judge(scenario, BEHIND, rows).problems == []
+    assert judge(scenario, BEHIND, [check("SUCCESS"), check("FAILURE", name, f"{words}.")]).problems != []
+    for leg in (SESSION, replace(BEHIND, replicas=0)):
+        assert judge(scenario, leg, rows).problems != []
+
+
 def test_the_reason_of_a_check_may_be_in_its_details() -> None:
     row = {**check("SKIPPED"), "details": {"message": "there was no time"}}
     assert judge("server-sse-polling", SESSION, [row, row]).problems == ["SKIPPED a-check: there was no time"] * 2
 
 
 def test_every_scenario_has_its_leg_and_tasks_have_a_worker() -> None:
-    two, tasks, session, directly, through = plan(None)
+    two, tasks, session, directly, through, *sessions = plan(None)
     assert (two.scenarios, two.replicas, two.workers) == ([None], 2, 0)
     assert (tasks.scenarios, tasks.replicas, tasks.workers) == (list(TASKS), 2, 1)
     assert (session.scenarios, session.replicas, session.version) == ([None], 2, HANDSHAKE)
-    assert (directly.scenarios, directly.replicas, directly.is_upstream) == ([None], 0, True)
-    assert (through.scenarios, through.replicas, through.is_upstream) == ([None], 2, True)
+    assert (directly.scenarios, directly.replicas, directly.upstream) == ([None], 0, "stateless")
+    assert (through.scenarios, through.replicas, through.upstream) == ([None], 2, "stateless")
+    assert [(leg.scenarios, leg.replicas, leg.upstream) for leg in sessions] == [
+        ([None], replicas, upstream) for replicas, upstream in ((0, "session"), (2, "session"), (2, "program"))
+    ]
+    assert {leg.version for leg in sessions} == {HANDSHAKE}
 
 
 @pytest.mark.parametrize("scenario", sorted({*CORE, *TASKS, *SESSIONS}))
 def test_one_scenario_runs_where_it_runs_among_all(scenario: str) -> None:
     legs = plan(scenario)
     where = {"2-replicas": CORE, "tasks": TASKS, "handshake": SESSIONS, DIRECTLY: CORE, THROUGH: CORE}
+    where |= dict.fromkeys((SESSION_DIRECTLY, SESSION_THROUGH, PROGRAM_THROUGH), SESSIONS)
     assert [(leg.name, leg.scenarios) for leg in legs] == [
         (name, [scenario]) for name, scenarios in where.items() if scenario in scenarios
     ]
@@ -127,7 +151,8 @@ def test_the_table_has_a_line_a_scenario_and_totals() -> None:
 
 
 def test_an_upstream_has_a_column_for_itself_and_one_for_the_gateway_in_front_of_it() -> None:
-    directly, through = Leg(DIRECTLY, [], replicas=0), Leg(THROUGH, [], replicas=2)
+    directly = Leg(DIRECTLY, [], replicas=0, upstream="stateless")
+    through = Leg(THROUGH, [], replicas=2, upstream="stateless")
     lines = show(
         [
             Verdict("tasks-lifecycle", ONE, passed=9),

@@ -20,19 +20,20 @@ MAX_NOTICE_BYTES: Final = 256 * 1024
 
 
 class Hearing(msgspec.Struct, frozen=True):
-    """Which notices of a request somebody wants."""
+    """Which notices of a request somebody wants. Progress carries the `token`."""
 
+    token: int
     on_notice: OnNotice | None
     progress: bool
     log_level: str | None
     on_headers: OnHeaders | None = None
     keep: Keep | None = None
 
-    def takes(self, notice: Notice, token: int) -> bool:
+    def takes(self, notice: Notice) -> bool:
         """Pass on progress or a log message if it is wanted, and return whether it is."""
         told: dict[str, Any] | None = None
         if notice.method == PROGRESS and self.progress:
-            told = read_progress(notice.params, token)
+            told = read_progress(notice.params, self.token)
         elif notice.method == LOG and self.log_level is not None:
             told = read_log(notice.params)
         if told is None or self.on_notice is None:

@@ -125,11 +125,11 @@ class HttpSession(StatelessClient):
     @override
     async def _cancellable(self, job: HttpJob) -> Result:
         await self._set_level(job)
-        self._running[job.request_id] = job
+        self._running[job.hearing.token] = job
         try:
             return await super()._cancellable(job)
         finally:
-            del self._running[job.request_id]
+            del self._running[job.hearing.token]
 
     async def _set_level(self, job: HttpJob) -> None:
         async def send(method: str, params: Mapping[str, Any]) -> None:

@@ -106,7 +106,7 @@ def readings_of_answers() -> Readings:
 class HttpJob(msgspec.Struct, frozen=True):
     """A request to send, once or twice.
 
-    Progress carries the same id. The deadline is on the clock of the event loop. A repeatable one may be sent twice.
+    The deadline is on the clock of the event loop. A repeatable one may be sent twice.
     """
 
     request_id: int
@@ -237,8 +237,14 @@ class StatelessClient:
         request_id = next(self._ids)
         caller, log_level = options["requester"], options.get("log_level")
         wants_progress = options.get("wants_progress", False)
-        token = request_id if wants_progress else None
-        envelope = Envelope(self._client_info, relayed_capabilities(caller.capabilities), token, log_level, traceparent)
+        token = options.get("progress_token", request_id)
+        envelope = Envelope(
+            self._client_info,
+            relayed_capabilities(caller.capabilities),
+            token if wants_progress else None,
+            log_level,
+            traceparent,
+        )
         headers, body = self._dialect.written(request_id, method, params, options.get("param_headers", ()), envelope)
         return HttpJob(
             request_id,
@@ -250,7 +256,12 @@ class StatelessClient:
             options["max_bytes"],
             options.get("repeatable", False) or method != _ACTING,
             Hearing(
-                options.get("on_notice"), wants_progress, log_level, options.get("on_headers"), options.get("keep")
+                token,
+                options.get("on_notice"),
+                wants_progress,
+                log_level,
+                options.get("on_headers"),
+                options.get("keep"),
             ),
         )
 
@@ -507,7 +518,7 @@ class StatelessClient:
 
     def _notify(self, notice: Notice, job: HttpJob) -> None:
         """Pass on a notice that was asked for; count another one."""
-        if not job.hearing.takes(notice, job.request_id):
+        if not job.hearing.takes(notice):
             self._telemetry.dropped(self._upstream, KINDS.get(notice.method, "notification"))
 
     async def _kept(self, response: HttpResponse) -> AsyncIterator[bytes]:

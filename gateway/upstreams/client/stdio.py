@@ -116,6 +116,7 @@ class ChildConnection:
         self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)
         self._ids = itertools.count(1)
         self._calls: dict[int, _WaitingRequest] = {}
+        self._by_token: dict[int, _WaitingRequest] = {}
         self._callers: set[Principal] = set()
         self._level = SessionLogLevel()
         self._child: ChildProcess | None = None
@@ -184,10 +185,11 @@ class ChildConnection:
         if principal is not None and len(self._callers) <= 1:
             self._callers.add(principal)
         number = next(self._ids)
-        envelope = Envelope(self._client_info, {}, number if wants_progress else None, traceparent=traceparent)
+        token = options.get("progress_token", number)
+        envelope = Envelope(self._client_info, {}, token if wants_progress else None, traceparent=traceparent)
         body = encode_earlier_request(number, method, params, envelope)
-        hearing = Hearing(options.get("on_notice"), wants_progress, options.get("log_level"))
-        call = self._calls[number] = _WaitingRequest(number, options["max_bytes"], hearing)
+        hearing = Hearing(token, options.get("on_notice"), wants_progress, options.get("log_level"))
+        call = self._calls[number] = self._by_token[token] = _WaitingRequest(number, options["max_bytes"], hearing)
         try:
             async with asyncio.timeout(options["seconds"]):
                 await self._write(body, call)
@@ -199,7 +201,7 @@ class ChildConnection:
             self._cancel(call, method)
             raise
         finally:
-            del self._calls[number]
+            del self._calls[number], self._by_token[token]
         return self._result_of(answer, method)
 
     def _result_of(self, answer: Result | ErrorAnswer | UpstreamFailure, method: str) -> Result:
@@ -346,7 +348,7 @@ class ChildConnection:
             call.notices += 1
             if call.notices > MAX_NOTICES:
                 call.end(self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices"))
-            elif size <= MAX_NOTICE_BYTES and call.hearing.takes(notice, call.number):
+            elif size <= MAX_NOTICE_BYTES and call.hearing.takes(notice):
                 return
         elif notice.method not in _OF_REQUESTS and self._subscribers.notice(notice.method, notice.params):
             return
@@ -359,7 +361,7 @@ class ChildConnection:
         """
         if notice.method == PROGRESS:
             token = notice.params.get("progressToken")
-            return self._calls.get(token) if type(token) is int else None
+            return self._by_token.get(token) if type(token) is int else None
         if notice.method == LOG and len(self._calls) == 1 and len(self._callers) <= 1:
             return next(iter(self._calls.values()))
         return None

@@ -442,16 +442,17 @@ async def test_an_upstream_that_is_down_says_that_nothing_was_sent() -> None:
 
 
 class Busy:
-    """A client whose places are taken so many times."""
+    """A client that fails so many times: by default, its places are taken."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, problem: Exception | None = None) -> None:
         self.times = times
+        self.problem = problem or Overloaded()
         self.asked = 0
 
     async def request(self, _method: str, _params: Any, **_options: Any) -> dict[str, Any]:
         self.asked += 1
         if self.asked <= self.times:
-            raise Overloaded
+            raise self.problem
         return {"resultType": "complete", "content": []}
 
 
@@ -460,6 +461,23 @@ async def test_taken_places_are_for_the_client_to_wait_for_except_in_a_task(upst
         assert isinstance(await Call(replica.tool("echo")).error(), Overloaded)
         assert await Call(replica.tool("echo"), in_task=True).result() == {"content": []}
         assert replica.pauses.seconds == [1.0, 1.0]
+
+
+async def test_a_task_waits_for_a_connection_too_and_a_call_does_not(upstream: Recording) -> None:
+    full = UpstreamFailure("up", Reason.BUSY, sent=False)
+    async with replica_of(upstream.url, client=Busy(3, full)) as replica:
+        assert "Nothing was sent" in str(await Call(replica.tool("echo")).error())
+        assert await Call(replica.tool("echo"), in_task=True).result() == {"content": []}
+        assert replica.pauses.seconds == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("sent", "refused"), [(True, False), (False, True)])
+async def test_a_task_does_not_send_again_what_the_upstream_has_received(sent: bool, refused: bool) -> None:
+    received = UpstreamFailure("up", Reason.BUSY, sent=sent, refused=refused)
+    client = Busy(1, received)
+    async with replica_of("http://127.0.0.1:1/mcp", client=client) as replica:
+        assert isinstance(await Call(replica.tool("echo"), in_task=True).error(), CannotContinue)
+    assert client.asked == 1
 
 
 class Scripted:

@@ -70,7 +70,7 @@ def test_a_slot_that_another_release_wrote_is_not_misread(wrong: dict[str, Any])
 def test_no_text_of_a_request_contains_what_only_its_upstream_may_see() -> None:
     secret = "hunter2"
     caller = UpstreamCaller(headers={"x-token": secret}, token=secret)
-    headers, hearing = [(b"authorization", secret.encode())], Hearing(None, False, None, None)
+    headers, hearing = [(b"authorization", secret.encode())], Hearing(1, None, False, None, None)
     job = HttpJob(1, "tools/call", headers, secret.encode(), caller, 0.0, 1, False, hearing)
     for value in (caller, Slot(b"", state=secret, token=secret), _HeldToken(secret, 0.0, 1.0), job):
         assert secret not in repr(value)

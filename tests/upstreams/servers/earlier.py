@@ -122,6 +122,7 @@ class Earlier(Served):
     version: str = "2025-11-25"
     session: str | None = None
     sends_events: bool = True
+    offered: Mapping[str, Any] = field(default_factory=lambda: OFFERED)
     messages: list[Any] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -179,7 +180,7 @@ class Earlier(Served):
     def _initialize(self, exchange: Exchange, message: Any) -> None:
         result = {
             "protocolVersion": self.version,
-            "capabilities": OFFERED,
+            "capabilities": self.offered,
             "serverInfo": {"name": "earlier", "version": "1"},
             "instructions": "Be kind.",
         }
