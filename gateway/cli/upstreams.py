@@ -75,6 +75,7 @@ class Surveyed:
         part: what is served of them.
         era: how it is spoken to; None if that is not known.
         problem: why there is no answer; "" if there is one.
+        path: the program that a launcher such as `npx` would run, which is run without it; "" if there is none.
         healed: the kinds of deviations from the protocol that were healed.
     """
 
@@ -84,6 +85,7 @@ class Surveyed:
     era: KnownEra | None = None
     state: str = "ok"
     problem: str = ""
+    path: str = ""
     healed: Sequence[str] = ()
 
 
@@ -169,7 +171,9 @@ async def _survey_one(definition: Definition, settings: Settings, *, pinned: boo
             era, state = connection.client.era, _state_of(definition, failure)
             return Surveyed(definition, era=era, state=state, problem=problem_of(definition, failure))
         part = await _part_of(definition, connection, listed, metrics) if pinned else None
-        return Surveyed(definition, listed, part, connection.client.era, healed=metrics.healed_kinds(definition.name))
+        path = "" if connection.program is None else connection.program.path
+        healed = metrics.healed_kinds(definition.name)
+        return Surveyed(definition, listed, part, connection.client.era, path=path, healed=healed)
 
 
 @contextlib.asynccontextmanager
@@ -260,6 +264,7 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
             "era": each.era,
             "state": each.state,
             **({"reason": each.problem} if each.problem else {}),
+            **({"program": each.path} if each.path else {}),
             **({"healed": list(each.healed)} if each.healed else {}),
             **_entries(each.part),
         }
@@ -300,8 +305,9 @@ def summary(surveyed: Surveyed) -> str:
     texts = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
     definition, unserved = surveyed.definition, UNSERVED.get(surveyed.era or "", "")
     served = f"{', '.join(texts) or 'nothing'} from {definition.place} ({definition.transport}, {surveyed.era})"
+    runs = f"it runs {surveyed.path}" if surveyed.path else ""
     healed = f"healed: {', '.join(surveyed.healed)}" if surveyed.healed else ""
-    return "; ".join(filter(None, (served, unserved, healed)))
+    return "; ".join(filter(None, (served, runs, unserved, healed)))
 
 
 def _tools(part: Part | None) -> list[tuple[str, str]]:

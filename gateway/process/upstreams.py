@@ -62,13 +62,14 @@ CLIENT_NAME = "sealed-gateway"
 class UpstreamConnection:
     """The client of one upstream, and what it holds open.
 
-    `client` sends requests without any limits; `credentials` prove who asks.
+    `client` sends requests without any limits; `credentials` prove who asks. `program` is one that the gateway runs.
     """
 
     client: EraClient | SessionClient
     credentials: CredentialHeaders
     sessions: SessionClient
     https: Sequence[HttpClient] = ()
+    program: UpstreamProgram | None = None
 
     async def aclose(self) -> None:
         """End all sessions and connections that are not in use, and the others as soon as their responses end."""
@@ -99,8 +100,9 @@ class Connecting:
             ConfigurationError: its address, proxy or certificates cannot be used.
         """
         if definition.transport == "stdio":
-            sessions = self._sessions(definition, self._children_of(definition))
-            return UpstreamConnection(sessions, credentials_of(definition), sessions)
+            program = self._program_of(definition)
+            sessions = self._sessions(definition, self._children_of(definition, program))
+            return UpstreamConnection(sessions, credentials_of(definition), sessions, program=program)
         try:
             http, streams = _http_client(definition), _http_client(definition)
         except ValueError as error:
@@ -130,11 +132,13 @@ class Connecting:
         )
         return SessionClient(definition.name, pool, definition.session_scope)
 
-    def _children_of(self, definition: Definition) -> MakeConnection:
+    def _program_of(self, definition: Definition) -> UpstreamProgram:
         variables = environment(os.environ, definition.variables, self.secrets)
         cwd = None if definition.cwd is None else str(definition.cwd)
         command = Program((definition.command, *definition.args), variables, cwd)
-        program = UpstreamProgram(definition.name, command, self.children)
+        return UpstreamProgram(definition.name, command, self.children)
+
+    def _children_of(self, definition: Definition, program: UpstreamProgram) -> MakeConnection:
         return lambda subscribers: ChildConnection(
             definition.name,
             program,

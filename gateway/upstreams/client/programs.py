@@ -13,6 +13,7 @@ from typing import Final
 from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.runtime.sources import Clock
+from gateway.upstreams.client.launchers import UnclearAnswer, ask, launched, probe_of
 from gateway.upstreams.failures import Reason, UpstreamFailure
 
 log = logging.getLogger(__name__)
@@ -35,19 +36,28 @@ _LINE_BYTES: Final = 4 * LINE_CHARACTERS
 class UpstreamProgram:
     """Starts the program of one upstream: less and less often, if it ends again and again.
 
+    A launcher is asked what it would run, which is then started without it.
+
     Attributes:
         last_lines: what it has written last to its standard error.
     """
 
     def __init__(self, upstream: str, program: Program, children: Children, clock: Clock = time.monotonic) -> None:
         self._upstream = upstream
-        self._program = program
+        self._written = program
+        self._found: Program | None = None
+        self._finding = asyncio.Lock()
         self._children = children
         self._clock = clock
         self._pause = 0.0
         self._starts_at = -math.inf
         self._problem = ""
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    @property
+    def path(self) -> str:
+        """The program that a launcher would run; "" if that is not known, and for other programs."""
+        return "" if self._found in (None, self._written) else self._found.argv[0]
 
     async def start(self) -> ChildProcess:
         """Start the program.
@@ -62,7 +72,7 @@ class UpstreamProgram:
             await asyncio.sleep(pause)
         self.last_lines.clear()
         try:
-            return await self._children.start(self._program)
+            return await self._started()
         except NoRoomForChild as failure:
             raise UpstreamFailure(self._upstream, Reason.BUSY, sent=False, detail=str(failure)) from None
         except ChildFailure as failure:
@@ -72,9 +82,49 @@ class UpstreamProgram:
     def has_ended(self, lived: float, problem: str) -> None:
         """Note that the program has ended by itself after so many seconds."""
         self._problem = problem
+        if lived < LONGEST_PAUSE_SECONDS:
+            self._found = None  # it may have been removed in part
         self._pause = FIRST_PAUSE_SECONDS if lived >= LONGEST_PAUSE_SECONDS or not self._pause else 2 * self._pause
         self._pause = min(self._pause, LONGEST_PAUSE_SECONDS)
         self._starts_at = self._clock() + self._pause
+
+    async def _started(self) -> ChildProcess:
+        """Start what is found, and look for it once more if it is gone.
+
+        Raises:
+            ChildFailure: it cannot be run, or there is no room.
+        """
+        found = await self._find()
+        try:
+            return await self._children.start(found)
+        except NoRoomForChild:
+            raise
+        except ChildFailure:
+            if found is self._written:
+                raise
+            self._found = None
+            return await self._children.start(await self._find())
+
+    async def _find(self) -> Program:
+        """Return what is to be run. A launcher is asked once."""
+        async with self._finding:
+            if self._found is None:
+                self._found = await self._looked_up()
+            return self._found
+
+    async def _looked_up(self) -> Program:
+        """Return what a launcher would run, or the launcher itself if it does not say that."""
+        try:
+            probe = probe_of(self._written)
+            if probe is None:
+                return self._written
+            found = launched(self._written, await ask(probe, self._children, self.log_errors))
+        except UnclearAnswer as error:
+            extra = {"upstream": self._upstream, "reason": str(error)}
+            log.warning("the launcher of an upstream stays: it is not clear what it runs", extra=extra)
+            return self._written
+        log.info("program of an upstream found", extra={"upstream": self._upstream, "program": found.argv[0]})
+        return found
 
     async def log_errors(self, errors: asyncio.StreamReader) -> None:
         """Log the lines of a standard error, unless there are too many.
