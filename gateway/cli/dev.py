@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.auth.bind import check_bind
+from gateway.children.environment import environment
 from gateway.cli.children import (
     EXIT_CONFIGURATION,
     Child,
@@ -456,7 +457,8 @@ class _Supervisor:
             return
         child = Child("store", self.store.command(), is_ready=self.store.is_ready, last_words=self.store.last_words)
         stop = asyncio.Event()
-        nursery = Nursery(self.fleet.environ, self.orders, _STORE_STOP_SECONDS, self.console, stop)
+        needed = environment(self.fleet.environ, {})  # without secrets: all programs of this user can read it
+        nursery = Nursery(needed, self.orders, _STORE_STOP_SECONDS, self.console, stop)
         keeper = asyncio.create_task(nursery.keep(child))
         try:
             await first_of(child.ready.wait(), self.orders.stopping.wait())

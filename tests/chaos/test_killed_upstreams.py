@@ -1,4 +1,4 @@
-"""A busy upstream is killed and restarted again and again.
+"""A busy upstream is killed and restarted again and again: a stateless server, one with sessions, or a child process.
 
 Every call ends in a result, or in an error that says whether the upstream may have acted, and the upstream's own count
 agrees. The long form of the test: `CALLS=100000 KILL_SECONDS=10 make chaos CHAOS="-k upstreams"`.
@@ -10,19 +10,22 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
 
 from loadtest.cluster import REPOSITORY, Replica, free_port, wait_until
+from tests.children.running import alive, marker
 from tests.upstreams.site import Site, User, entry
 from tests.wires.draft.messages import accept, call_params
 
@@ -41,16 +44,39 @@ PAUSE_SECONDS = 0.05
 """How long a caller waits after an error, as clients do."""
 MOST_GROWTH = 1.05
 
+SERVER = REPOSITORY / "tests/upstreams/servers/stdio.py"
 MAY_HAVE_ACTED = "may have acted"
 NOT_SENT = ("Nothing was sent", "should not have acted")
 
 
-class Upstream:
-    """The recording server as a process that is killed and restarted at the same address."""
+class Killed(Protocol):
+    """An upstream that is killed. The `asking` one has a tool that asks before it acts."""
 
-    def __init__(self, directory: Path) -> None:
+    effects: Path
+    kills: int
+    asking: bool
+
+    def entry(self) -> dict[str, Any]:
+        """Return its entry in the file of upstreams."""
+        ...
+
+    def restart(self) -> None:
+        """Kill it without a warning. It starts again."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Upstream:
+    """A server as a process that is killed and restarted at the same address: the recording one, or another module."""
+
+    def __init__(self, directory: Path, module: str = "tests.upstreams.servers.recording") -> None:
+        self.asking = module == "tests.upstreams.servers.recording"
         self.port = free_port()
         self.effects = directory / "effects"
+        self._module = module
         self._log = (directory / "upstream.log").open("ab")
         self.kills = 0
         self._start()
@@ -59,8 +85,11 @@ class Upstream:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
 
+    def entry(self) -> dict[str, Any]:
+        return entry(self.url, timeout_seconds=TIMEOUT_SECONDS)
+
     def _start(self) -> None:
-        command = [sys.executable, "-m", "tests.upstreams.servers.recording", str(self.port), str(self.effects)]
+        command = [sys.executable, "-m", self._module, str(self.port), str(self.effects)]
         self._process = subprocess.Popen(command, cwd=REPOSITORY, stdout=self._log, stderr=self._log)
 
     def restart(self) -> None:
@@ -77,12 +106,51 @@ class Upstream:
 
     def acted(self) -> Counter[str]:
         """Return how often each key had its effect, over all restarts."""
-        return Counter(self.effects.read_text().split())
+        return acted(self)
 
 
-@pytest.fixture
-def upstream(tmp_path: Path) -> Iterator[Upstream]:
-    upstream = Upstream(tmp_path)
+class Child:
+    """A program, of which each replica runs one and starts it again."""
+
+    asking = False
+
+    def __init__(self, directory: Path) -> None:
+        self.effects = directory / "effects"
+        self.mark = marker()
+        self.kills = 0
+
+    def entry(self) -> dict[str, Any]:
+        options = {"timeout_seconds": TIMEOUT_SECONDS}
+        args, env = ["-S", str(SERVER), self.mark], {"EFFECTS": str(self.effects)}
+        return {"command": sys.executable, "args": args, "env": env, "gateway": options}
+
+    def restart(self) -> None:
+        """Kill all that run. A replica that has none waits until it starts one."""
+        running = alive(self.mark)
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.kills += bool(running)
+
+    def close(self) -> None:
+        wait_until(lambda: not alive(self.mark), "the end of all programs")
+
+
+def acted(upstream: Killed) -> Counter[str]:
+    """Return how often each key had its effect, over all restarts."""
+    return Counter(upstream.effects.read_text().split())
+
+
+MAKE: dict[str, Callable[[Path], Killed]] = {
+    "stateless": Upstream,
+    "session": lambda directory: Upstream(directory, "tests.chaos.acting"),
+    "child": Child,
+}
+
+
+@pytest.fixture(params=MAKE)
+def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killed]:
+    upstream = MAKE[request.param](tmp_path)
     yield upstream
     upstream.close()
 
@@ -100,8 +168,9 @@ class Outcomes:
 class Caller:
     """A client with a connection of its own to one replica, as fast as plain sockets are."""
 
-    def __init__(self, user: User, replica: Replica, outcomes: Outcomes) -> None:
+    def __init__(self, user: User, replica: Replica, outcomes: Outcomes, *, asking: bool) -> None:
         self._user = user
+        self._asking = asking
         self._replica = replica
         self._outcomes = outcomes
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -109,9 +178,8 @@ class Caller:
     async def call(self, key: str, number: int) -> None:
         """Make a call to its end, and note how it ended."""
         begun = time.monotonic()
-        asks = number % 5 == 0
-        params = call_params("up__ask_then_act" if asks else "up__act", {"key": key, "seconds": number % 4 * 0.003})
-        if asks:
+        params = call_params("up__act", {"key": key, "seconds": number % 4 * 0.003})
+        if self._asking and number % 5 == 0:
             params = call_params("up__ask_then_act", {"key": key})
         answer = await self._send(params)
         if answer.get("result", {}).get("resultType") == "input_required":
@@ -155,11 +223,13 @@ class Caller:
             self._streams[1].close()
 
 
-async def run_calls(site: Site, outcomes: Outcomes, keys: Iterator[int], is_enough: Callable[[], bool]) -> None:
+async def run_calls(
+    site: Site, outcomes: Outcomes, keys: Iterator[int], is_enough: Callable[[], bool], *, asking: bool
+) -> None:
     """Call from many callers at once, at both replicas, until it is enough."""
 
     async def call(number: int) -> None:
-        caller = Caller(user, site.replicas[number % len(site.replicas)], outcomes)
+        caller = Caller(user, site.replicas[number % len(site.replicas)], outcomes, asking=asking)
         while not is_enough():
             key = next(keys)
             await caller.call(f"key-{key}", key)
@@ -169,7 +239,7 @@ async def run_calls(site: Site, outcomes: Outcomes, keys: Iterator[int], is_enou
         await asyncio.gather(*(call(number) for number in range(CALLERS)))
 
 
-async def kill_again_and_again(upstream: Upstream) -> None:
+async def kill_again_and_again(upstream: Killed) -> None:
     while True:
         await asyncio.sleep(KILL_SECONDS)
         await asyncio.to_thread(upstream.restart)
@@ -183,33 +253,60 @@ def resident_pages(replica: Replica) -> int:
     return int(Path(f"/proc/{replica.pid}/statm").read_text().split()[1])
 
 
+def descendants(replica: Replica) -> int:
+    """Count the processes below a replica, also those that have ended and wait for their parent."""
+    parents: dict[int, int] = {}
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            with suppress(OSError):
+                parents[int(each.name)] = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+    below = {replica.pid}
+    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= more
+    return len(below) - 1
+
+
 @pytest.mark.timeout(60 + CALLS / 25)
-def test_every_call_ends_in_time_and_says_whether_the_upstream_may_have_acted(
-    upstream: Upstream, tmp_path: Path
-) -> None:
-    upstreams = {"up": entry(upstream.url, timeout_seconds=TIMEOUT_SECONDS)}
-    with Site(tmp_path / "site", upstreams, None, {"GATEWAY_AUDIT_LOG": "off"}) as site:
+def test_every_call_ends_in_time_and_says_whether_the_upstream_may_have_acted(upstream: Killed, tmp_path: Path) -> None:
+    with Site(tmp_path / "site", {"up": upstream.entry()}, None, {"GATEWAY_AUDIT_LOG": "off"}) as site:
         site.wait_listed()
-        outcomes, keys = Outcomes(), itertools.count()
-        asyncio.run(run_calls(site, outcomes, keys, lambda: len(outcomes.completed) >= WARM_CALLS))
-        before = [(descriptors(replica), resident_pages(replica)) for replica in site.replicas]
+        outcomes, keys, asking = Outcomes(), itertools.count(), upstream.asking
+        asyncio.run(run_calls(site, outcomes, keys, lambda: len(outcomes.completed) >= WARM_CALLS, asking=asking))
+        before = [(descriptors(each), descendants(each), resident_pages(each)) for each in site.replicas]
 
         async def busy() -> None:
             killing = asyncio.create_task(kill_again_and_again(upstream))
             await run_calls(
-                site, outcomes, keys, lambda: len(outcomes.completed) >= CALLS and upstream.kills >= FEWEST_KILLS
+                site,
+                outcomes,
+                keys,
+                lambda: len(outcomes.completed) >= CALLS and upstream.kills >= FEWEST_KILLS,
+                asking=asking,
             )
             killing.cancel()
 
+        begun = time.monotonic()
         asyncio.run(busy())
-        acted = upstream.acted()
-        assert outcomes.longest < TIMEOUT_SECONDS + PLACE_SECONDS + SLACK_SECONDS
-        assert {key: acted[key] for key in outcomes.completed if acted[key] != 1} == {}
-        assert {key: acted[key] for key in outcomes.maybe if acted[key] > 1} == {}
-        assert {key: acted[key] for key in outcomes.not_sent if acted[key] != 0} == {}
-        assert outcomes.maybe, "calls were under way when it was killed"
-        assert outcomes.not_sent, "calls came while it was down"
-        for replica, (open_before, pages_before) in zip(site.replicas, before, strict=True):
-            wait_until(lambda r=replica, n=open_before: descriptors(r) <= n * MOST_GROWTH, "descriptors as before")  # type: ignore[misc]
-            assert resident_pages(replica) <= pages_before * MOST_GROWTH
+        after = [resident_pages(each) for each in site.replicas]
+        print(  # noqa: T201
+            f"{len(outcomes.completed)} completed, {len(outcomes.maybe)} may have acted, {len(outcomes.not_sent)} not, "
+            f"{upstream.kills} kills in {time.monotonic() - begun:.0f} s; longest {outcomes.longest:.2f} s; "
+            f"descriptors, children and pages {before}, then pages {after}"
+        )
+        check_accounts(outcomes, acted(upstream))
+        for replica, (opened, below, pages) in zip(site.replicas, before, strict=True):
+            wait_until(lambda r=replica, n=opened: descriptors(r) <= n * MOST_GROWTH, "descriptors as before")  # type: ignore[misc]
+            wait_until(lambda r=replica, n=below: descendants(r) <= n, "children as before")  # type: ignore[misc]
+            assert resident_pages(replica) <= pages * MOST_GROWTH
             assert "Traceback (most recent call last)" not in replica.log_text()
+
+
+def check_accounts(outcomes: Outcomes, acted: Counter[str]) -> None:
+    """Compare how calls ended with what the upstream has done."""
+    assert outcomes.longest < TIMEOUT_SECONDS + PLACE_SECONDS + SLACK_SECONDS
+    assert {key: acted[key] for key in outcomes.completed if acted[key] != 1} == {}
+    assert {key: acted[key] for key in outcomes.maybe if acted[key] > 1} == {}
+    assert {key: acted[key] for key in outcomes.not_sent if acted[key] != 0} == {}
+    assert 0 <= acted.total() - len(outcomes.completed) <= len(outcomes.maybe)
+    assert outcomes.maybe, "calls were under way when it was killed"
+    assert outcomes.not_sent, "calls came while it was down"

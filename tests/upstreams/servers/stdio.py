@@ -157,11 +157,21 @@ def pester(number: Any, _meta: Arguments, given: Arguments) -> None:
     answer(number, "pestered")
 
 
+def act(number: Any, _meta: Arguments, given: Arguments) -> None:
+    """Append a key to the file that `EFFECTS` names, and answer; work before and after it."""
+    time.sleep(given["seconds"])
+    file = os.open(os.environ["EFFECTS"], os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    os.write(file, f"{given['key']}\n".encode())
+    os.close(file)
+    time.sleep(given["seconds"])
+    send({"id": number, "result": {"content": [{"type": "text", "text": given["key"]}]}})
+
+
 TOOLS: Mapping[str, Callable[[Any, Arguments, Arguments], None]] = {
     tool.__name__: tool
     for tool in (
         *(echo, about, slow, hang, notices, noise, asks, half, die, flood, large, written, complain, change),
-        *(deaf, pester),
+        *(deaf, pester, act),
     )
 }
 IN_PLACE = frozenset({"deaf", "pester"})
