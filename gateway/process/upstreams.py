@@ -125,6 +125,7 @@ class Connecting:
         pool = ConnectionPool(
             definition.name,
             make,
+            self.telemetry,
             max_connections=definition.max_connections,
             idle_seconds=definition.idle_seconds,
         )
@@ -134,7 +135,7 @@ class Connecting:
         variables = environment(os.environ, definition.variables, self.secrets)
         cwd = None if definition.cwd is None else str(definition.cwd)
         command = Program((definition.command, *definition.args), variables, cwd)
-        program = UpstreamProgram(definition.name, command, self.children)
+        program = UpstreamProgram(definition.name, command, self.children, self.telemetry)
         return lambda subscribers: ChildConnection(
             definition.name,
             program,
@@ -188,6 +189,7 @@ class ServedUpstreams:
         self._readings = readings_of_lists()
         self._turns = Turns()
         self._children = Children(settings.max_children)
+        self._metrics.show_children(self._children)
         self._connecting = Connecting(
             self._metrics, self._path, self._children, secret_values(settings), tracing, self._turns
         )

@@ -41,7 +41,7 @@ from gateway.upstreams.client.hearing import KINDS, MAX_NOTICE_BYTES, Hearing
 from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
-from gateway.upstreams.client.programs import UpstreamProgram, ended_how
+from gateway.upstreams.client.programs import UpstreamProgram, ended_how, kind_of_exit
 from gateway.upstreams.client.replies import is_question, reply_to
 from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
@@ -254,18 +254,20 @@ class ChildConnection:
         except Exception:  # the last line of defence: a bug must not leave all calls without an answer
             log.exception("output of an upstream cannot be read", extra={"upstream": self._upstream})
             problem = "its output cannot be read"
-        self._subscribers.ended.set()
+        self._subscribers.lose()
         await self._ended(child, errors, problem)
 
     async def _ended(self, child: ChildProcess, errors: asyncio.Task[None], problem: str) -> None:
         """End all calls, and what is left of the program."""
+        kind = "other"
         if not problem:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EXIT_SECONDS):
                     await child.exited.wait()
                     await asyncio.wait({errors})
-            problem = ended_how(child.exit_code)
+            problem, kind = ended_how(child.exit_code), kind_of_exit(child.exit_code)
         if not self._is_closing:
+            self._telemetry.program_ended(self._upstream, kind)
             self._program.has_ended(self._clock() - self._began, problem)
             log.warning("program of an upstream ended", extra={"upstream": self._upstream, "reason": problem})
         for call in self._calls.values():

@@ -109,7 +109,7 @@ def die(_number: Any, _meta: Arguments, given: Arguments) -> None:
     if "signal" in given:
         os.kill(os.getpid(), given["signal"])
         time.sleep(60)  # another thread gets it
-    os._exit(3)
+    os._exit(given.get("code", 3))
 
 
 def flood(_number: Any, _meta: Arguments, _given: Arguments) -> None:
