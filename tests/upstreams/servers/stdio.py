@@ -222,6 +222,8 @@ def main() -> None:
         os._exit(2)
     if "stubborn" in OPTIONS:
         be_stubborn()
+    if "mortal" in OPTIONS:
+        threading.Timer(1, os._exit, [1]).start()
     if "noisy" in OPTIONS:
         raw(b"Welcome!\n")
     for line in sys.stdin.buffer:
