@@ -122,6 +122,8 @@ class ChildConnection:
         self._began = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closing = False
+        self._has_ended = asyncio.Event()
+        self._problem = ""
         self._has_logged_noise = False
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
@@ -139,9 +141,9 @@ class ChildConnection:
                 INITIALIZE, declared, requester=requester, seconds=seconds, max_bytes=self._max_line_bytes
             )
         except UpstreamFailure as failure:
-            reason = Reason.UNREACHABLE if failure.reason is Reason.CUT else failure.reason
+            reason, detail = await self._why_not_open(failure)
             wrote = "; it wrote: " + " / ".join(self._program.last_lines) if self._program.last_lines else ""
-            raise self._failure(reason, failure.detail + wrote, sent=False) from None
+            raise self._failure(reason, detail + wrote, sent=False) from None
         if result.get("protocolVersion") not in SPOKEN:
             detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}"
             raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
@@ -149,6 +151,15 @@ class ChildConnection:
         self._level.learn(result)
         self._subscribers.can_hear = True
         return result
+
+    async def _why_not_open(self, failure: UpstreamFailure) -> tuple[Reason, str]:
+        """Return why `initialize` has failed. If the program has ended, also before it was written, that is why."""
+        if failure.reason not in (Reason.CUT, Reason.LOST_SESSION):
+            return failure.reason, failure.detail
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * EXIT_SECONDS):
+                await self._has_ended.wait()
+        return Reason.UNREACHABLE, self._problem or failure.detail
 
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
@@ -266,6 +277,8 @@ class ChildConnection:
                     await child.exited.wait()
                     await asyncio.wait({errors})
             problem, kind = ended_how(child.exit_code), kind_of_exit(child.exit_code)
+        self._problem = problem
+        self._has_ended.set()
         if not self._is_closing:
             self._telemetry.program_ended(self._upstream, kind)
             self._program.has_ended(self._clock() - self._began, problem)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.children.children import Children, Program
+from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client import programs, stdio
@@ -459,3 +459,22 @@ async def test_lines_that_the_log_has_no_room_for_are_counted(served: Served) ->
     await until(lambda: served.dropped("stderr") > 0)
     await served.connection.aclose()
     assert 45 <= served.dropped("stderr") <= 50
+
+
+async def test_a_program_that_ends_before_anything_is_written_says_how_it_ended(factory: Factory) -> None:
+    command = Program(["/bin/sh", "-c", "echo out of luck >&2; kill -9 $$"], {})
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(CollectorRegistry()))
+    served = factory.make(program=program)
+    start, subscribers = program.start, served.subscribers
+
+    async def start_and_see_the_end() -> ChildProcess:
+        child = await start()
+        await child.exited.wait()
+        subscribers.ended.set()
+        return child
+
+    program.start = start_and_see_the_end  # type: ignore[method-assign]
+    with pytest.raises(UpstreamFailure) as failed:
+        await served.open()
+    assert failed.value.reason is Reason.UNREACHABLE
+    assert failed.value.detail == "its program was killed by SIGKILL; it wrote: out of luck"
