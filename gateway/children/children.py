@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -125,12 +125,22 @@ class ChildProcess:
 
 
 class Children:
-    """The child processes of this process: at most `most` of them. Belongs to one event loop."""
+    """The child processes of this process: at most `most` of them. Belongs to one event loop.
+
+    Attributes:
+        watchers_lost: how often their watcher has died.
+    """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
+        self.watchers_lost = 0
         self._numbers = itertools.count(1)
         self._link: _Link | None = None
+
+    @property
+    def running(self) -> int:
+        """How many run, with those that are ending."""
+        return 0 if self._link is None else len(self._link.children)
 
     async def start(self, program: Program) -> ChildProcess:
         """Start a program.
@@ -139,15 +149,18 @@ class Children:
             ChildFailure: it cannot be run, or there is no room.
         """
         if self._link is None or self._link.is_lost:
-            self._link = _Link()
-        if len(self._link.children) >= self._most:
-            raise NoRoomForChild(f"{self._most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
+            self._link = _Link(self._lost_watcher)
+        if self.running >= self.most:
+            raise NoRoomForChild(f"{self.most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
         return await self._link.start(next(self._numbers), program)
 
     async def aclose(self) -> None:
         """End all children, and the watcher."""
         if self._link is not None:
             await self._link.aclose()
+
+    def _lost_watcher(self) -> None:
+        self.watchers_lost += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +185,8 @@ def _pipes() -> tuple[_Ends, _Ends]:
 class _Link:
     """A running watcher: orders go to it, and reports come from it. If it has died, all its children are lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost: Callable[[], None]) -> None:
+        self._lost = lost
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -267,6 +281,7 @@ class _Link:
         self._process.kill()
         self._process.wait()
         if not self._is_closing:
+            self._lost()
             log.error("the watcher of child processes has died; its children are ended")
         for child in list(self.children.values()):
             self._lose(child)

@@ -127,6 +127,7 @@ class Connecting:
         pool = ConnectionPool(
             definition.name,
             make,
+            self.telemetry,
             max_connections=definition.max_connections,
             idle_seconds=definition.idle_seconds,
         )
@@ -136,7 +137,7 @@ class Connecting:
         variables = environment(os.environ, definition.variables, self.secrets)
         cwd = None if definition.cwd is None else str(definition.cwd)
         command = Program((definition.command, *definition.args), variables, cwd)
-        return UpstreamProgram(definition.name, command, self.children)
+        return UpstreamProgram(definition.name, command, self.children, self.telemetry)
 
     def _children_of(self, definition: Definition, program: UpstreamProgram) -> MakeConnection:
         return lambda subscribers: ChildConnection(
@@ -192,6 +193,7 @@ class ServedUpstreams:
         self._readings = readings_of_lists()
         self._turns = Turns()
         self._children = Children(settings.max_children)
+        self._metrics.show_children(self._children)
         self._connecting = Connecting(
             self._metrics, self._path, self._children, secret_values(settings), tracing, self._turns
         )

@@ -173,6 +173,7 @@ async def test_if_the_watcher_dies_its_children_are_lost_and_another_one_starts(
     child = await children.start(python(STUBBORN, mark))
     await some_alive(mark, 3)
     watcher = watcher_of(child)
+    assert (children.running, children.watchers_lost) == (1, 0)
     os.kill(watcher, signal.SIGKILL)
     async with asyncio.timeout(5):
         await child.exited.wait()
@@ -182,6 +183,7 @@ async def test_if_the_watcher_dies_its_children_are_lost_and_another_one_starts(
         os.kill(pid, signal.SIGKILL)
     another = await children.start(python(ECHO))
     assert watcher_of(another) != watcher
+    assert (children.running, children.watchers_lost) == (1, 1)
     another.stdin.write(b"hello\n")
     assert await another.stdout.readline() == b"HELLO\n"
 

@@ -39,7 +39,7 @@ QUESTIONS = [
 ]
 UNITS = {"bytes", "cps", "none", "ops", "percentunit", "reqps", "s", "short"}
 COLUMNS = 24
-MOST_PANELS = 24
+MOST_PANELS = 27
 BUILT_IN = {"__rate_interval", "__range"}
 NOT_OURS = {
     "ALERTS": {"alertname", "alertstate", "severity", "service"},

@@ -33,6 +33,7 @@ ENVIRON = {
 }
 WINDOW = "10s"
 SEVERAL = 3
+PROGRAM = REPOSITORY / "tests" / "upstreams" / "servers" / "stdio.py"
 REJECTED = "Rejected states, sessions and responses"
 BY_KEY = ("States by key", "Sessions by key", "Task fields by key")
 
@@ -114,12 +115,16 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> SealKeys:
 
 @pytest.fixture(scope="module")
 def upstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file with an upstream that answers, and one that is down."""
+    """A file with an upstream that answers, one that is down, and programs that live for a second or do not start."""
     file = tmp_path_factory.mktemp("upstreams") / "upstreams.json"
     with Recording() as answering:
-        file.write_text(
-            json.dumps({"mcpServers": {"up": {"url": answering.url}, "down": {"url": "http://127.0.0.1:1/"}}})
-        )
+        entries = {
+            "up": {"url": answering.url},
+            "down": {"url": "http://127.0.0.1:1/"},
+            "dies": {"command": sys.executable, "args": ["-S", str(PROGRAM), "mortal"]},
+            "fails": {"command": sys.executable, "args": ["-S", str(PROGRAM), "fails"]},
+        }
+        file.write_text(json.dumps({"mcpServers": entries}))
         yield file
 
 
@@ -252,6 +257,8 @@ def see_which_upstream_does_not_answer(desk: Desk) -> None:
     wait_until(lambda: desk.shows("Requests to upstreams", "up: completed"), "the calls of the upstream that answers")
     wait_until(lambda: desk.shows("Failures of upstreams", "down: unreachable"), "the failures of the other one")
     assert not any(legend.startswith("up:") for legend in desk.panel("Failures of upstreams"))
+    panel = "Sessions and programs that fail"
+    wait_until(lambda: desk.shows(panel, "dies: lost", "fails: ended, code_nonzero"), "the programs that end")
 
 
 def over_target(desk: Desk) -> list[str]:

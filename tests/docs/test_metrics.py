@@ -17,7 +17,7 @@ from gateway.observability.metrics import RefusalReason
 from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind
 from gateway.observability.redis_watch import RedisRisk
 from gateway.observability.task_totals import TaskTotals
-from gateway.observability.upstream_metrics import UPSTREAM_OUTCOMES, UpstreamMetrics
+from gateway.observability.upstream_metrics import EXIT_KINDS, SESSION_STATES, UPSTREAM_OUTCOMES, UpstreamMetrics
 from gateway.process.replica import build
 from gateway.protocol.upstream.deviations import Deviation
 from gateway.settings.model import Settings
@@ -34,12 +34,13 @@ UPSTREAM_METHODS: Final = frozenset(
     {
         *("tools/call", "prompts/get", "resources/read", "completion/complete", "server/discover"),
         *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "subscriptions/listen"),
+        *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
     }
 )
 DROPPED: Final = frozenset(
     {
         *("tool", "prompt", "resource", "template", "instructions", "collision"),
-        *("log", "progress", "notification", "question", "meta", "noise", "answer"),
+        *("log", "progress", "notification", "question", "meta", "noise", "answer", "stderr"),
     }
 )
 VALUES: Final = {
@@ -67,6 +68,9 @@ VALUES: Final = {
     ("gateway_upstream_failures_total", "reason"): frozenset(Reason),
     ("gateway_upstream_healed_total", "kind"): frozenset(Deviation),
     ("gateway_upstream_dropped_total", "what"): DROPPED,
+    ("gateway_upstream_sessions", "state"): frozenset(SESSION_STATES),
+    ("gateway_upstream_session_failures_total", "reason"): frozenset({*Reason, "error"}),
+    ("gateway_upstream_program_exits_total", "kind"): EXIT_KINDS,
     ("gateway_upstream_list_refreshes_total", "result"): frozenset({"read", "failed"}),
     ("gateway_requests_refused_total", "reason"): frozenset(RefusalReason),
     ("gateway_state_rejections_total", "reason"): frozenset(RejectReason),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias, Unpack
 
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.runtime.sources import Clock
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.ports import RequestOptions, UpstreamCaller
 
@@ -58,13 +62,21 @@ class Subscribers:
         can_hear: whether the upstream can send any; the connection sets it.
         ended: set by the connection once it takes no further request.
         uris: how often somebody follows a resource.
+        on_lost: called once if the connection has ended by itself.
     """
 
     def __init__(self) -> None:
+        self.on_lost: Callable[[], None] = lambda: None
         self.can_hear = False
         self.ended = asyncio.Event()
         self.uris: Counter[str] = Counter()
         self._heard_by: list[OnChange] = []
+
+    def lose(self) -> None:
+        """Note that the connection has ended by itself, unless it was closed."""
+        if not self.ended.is_set():
+            self.ended.set()
+            self.on_lost()
 
     def notice(self, method: str, params: dict[str, Any]) -> bool:
         """Pass on a notification, such as that a list has changed. Return whether anybody hears it."""
@@ -91,6 +103,7 @@ class PooledConnection:
 
     Attributes:
         introduction: what the upstream answered to `initialize`.
+        state: as metrics show it; "" if it is not open.
     """
 
     def __init__(self, key: Hashable, make: MakeConnection) -> None:
@@ -101,6 +114,7 @@ class PooledConnection:
         self.opening: asyncio.Task[dict[str, Any]] | None = None
         self.uses = 0
         self.is_discarded = False
+        self.state = ""
         self.closes: asyncio.TimerHandle | None = None
 
     @property
@@ -122,8 +136,20 @@ class ConnectionPool:
     Not thread-safe: it belongs to one event loop.
     """
 
-    def __init__(self, upstream: str, make: MakeConnection, *, max_connections: int, idle_seconds: float) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        make: MakeConnection,
+        telemetry: UpstreamMetrics,
+        *,
+        max_connections: int,
+        idle_seconds: float,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._upstream = upstream
+        self._telemetry = telemetry
+        self._counts = telemetry.sessions(upstream, max_connections)
+        self._clock = clock
         self._make = make
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
@@ -146,13 +172,12 @@ class ConnectionPool:
         try:
             if pooled.opening is None:
                 pooled.opening = asyncio.create_task(pooled.connection.open(requester, seconds=OPEN_SECONDS))
-                pooled.opening.add_done_callback(_retrieved)
+                pooled.opening.add_done_callback(functools.partial(self._opened, pooled, self._clock()))
             try:
                 async with asyncio.timeout(seconds):
                     await pooled.opened()
             except TimeoutError:
-                detail = "its session did not open in time"
-                raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=False, detail=detail) from None
+                raise self._failure(Reason.TIMED_OUT, "its session did not open in time") from None
             except Exception:
                 self.discard(pooled)
                 raise
@@ -191,12 +216,16 @@ class ConnectionPool:
             pooled.closes = None
         pooled.uses += 1
         self._pooled[pooled.key] = pooled
+        if pooled.state == "idle":
+            self._count(pooled, "in_use")
         return pooled
 
     def _made(self, key: Hashable | None) -> PooledConnection:
         pooled = PooledConnection(object() if key is None else key, self._make)
         pooled.is_discarded = key is None
+        pooled.subscribers.on_lost = functools.partial(self._lost, pooled)
         self._open += 1
+        self._count(pooled, "opening")
         return pooled
 
     async def _room(self, seconds: float) -> None:
@@ -213,7 +242,8 @@ class ConnectionPool:
                     await self._freed.wait()
             except TimeoutError:
                 detail = 'all its connections are in use; the option "max_connections" of the upstream sets how many'
-                raise UpstreamFailure(self._upstream, Reason.BUSY, sent=False, detail=detail) from None
+                self._telemetry.session_failed(self._upstream, Reason.BUSY)
+                raise self._failure(Reason.BUSY, detail) from None
 
     def _left(self, pooled: PooledConnection) -> None:
         pooled.uses -= 1
@@ -224,6 +254,8 @@ class ConnectionPool:
             self._close(pooled)
         else:
             loop = asyncio.get_running_loop()
+            if pooled.state == "in_use":
+                self._count(pooled, "idle")
             pooled.closes = loop.call_later(self._idle_seconds, self._close, pooled)
 
     def _close(self, pooled: PooledConnection) -> None:
@@ -235,12 +267,34 @@ class ConnectionPool:
         if pooled.opening is not None:
             pooled.opening.cancel()
         self._open -= 1
+        self._count(pooled, "")
         task = asyncio.create_task(pooled.connection.aclose())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
+    def _opened(self, pooled: PooledConnection, began: float, opening: asyncio.Task[dict[str, Any]]) -> None:
+        """Count how opening has ended. Nobody may wait for it any more."""
+        problem = None if opening.cancelled() else opening.exception()
+        if problem is not None:
+            reason = problem.reason.value if isinstance(problem, UpstreamFailure) else "error"
+            self._telemetry.session_failed(self._upstream, reason)
+        elif pooled.state == "opening":
+            self._telemetry.session_opened(self._upstream, self._clock() - began)
+            self._count(pooled, "in_use" if pooled.uses else "idle")
 
-def _retrieved(opening: asyncio.Task[dict[str, Any]]) -> None:
-    """Take note of a failure that nobody waits for any more."""
-    if not opening.cancelled():
-        opening.exception()
+    def _lost(self, pooled: PooledConnection) -> None:
+        """Count a connection that has ended by itself, unless it was not open yet."""
+        if pooled.state in ("in_use", "idle"):
+            self._telemetry.session_lost(self._upstream)
+        if not pooled.uses:
+            self._count(pooled, "")
+
+    def _count(self, pooled: PooledConnection, state: str) -> None:
+        """Count a connection in another state."""
+        self._counts.move(pooled.state, state)
+        pooled.state = state
+
+    def _failure(self, reason: Reason, detail: str) -> UpstreamFailure:
+        """Return a failure of a request that was not sent, counted."""
+        self._telemetry.failed(self._upstream, reason)
+        return UpstreamFailure(self._upstream, reason, sent=False, detail=detail)

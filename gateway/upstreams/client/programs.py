@@ -11,6 +11,7 @@ from collections import deque
 from typing import Final
 
 from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.runtime.sources import Clock
 from gateway.upstreams.client.launchers import UnclearAnswer, ask, launched, probe_of
@@ -42,8 +43,16 @@ class UpstreamProgram:
         last_lines: what it has written last to its standard error.
     """
 
-    def __init__(self, upstream: str, program: Program, children: Children, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        program: Program,
+        children: Children,
+        telemetry: UpstreamMetrics,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._upstream = upstream
+        self._telemetry = telemetry
         self._written = program
         self._found: Program | None = None
         self._finding = asyncio.Lock()
@@ -72,12 +81,14 @@ class UpstreamProgram:
             await asyncio.sleep(pause)
         self.last_lines.clear()
         try:
-            return await self._started()
+            child = await self._started()
         except NoRoomForChild as failure:
             raise UpstreamFailure(self._upstream, Reason.BUSY, sent=False, detail=str(failure)) from None
         except ChildFailure as failure:
             self.has_ended(0.0, f"its program cannot be run: {failure}")
             raise self._failure(self._problem) from None
+        self._telemetry.restarts_after(self._upstream, 0.0)
+        return child
 
     def has_ended(self, lived: float, problem: str) -> None:
         """Note that the program has ended by itself after so many seconds."""
@@ -87,6 +98,7 @@ class UpstreamProgram:
         self._pause = FIRST_PAUSE_SECONDS if lived >= LONGEST_PAUSE_SECONDS or not self._pause else 2 * self._pause
         self._pause = min(self._pause, LONGEST_PAUSE_SECONDS)
         self._starts_at = self._clock() + self._pause
+        self._telemetry.restarts_after(self._upstream, self._pause)
 
     async def _started(self) -> ChildProcess:
         """Start what is found, and look for it once more if it is gone.
@@ -149,6 +161,7 @@ class UpstreamProgram:
             return True
         self.last_lines.append(text)
         if not budget.covers():
+            self._telemetry.dropped(self._upstream, "stderr")
             return False
         log.info("output of an upstream", extra={"upstream": self._upstream, "line": text})
         return True
@@ -185,3 +198,10 @@ def ended_how(code: int | None) -> str:
         return f"its program was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"its program was killed by signal {-code}"
+
+
+def kind_of_exit(code: int | None) -> str:
+    """Return how a program has ended, for metrics."""
+    if code is None:
+        return "other"
+    return "signal" if code < 0 else "code_nonzero" if code else "code_zero"

@@ -25,6 +25,7 @@ from gateway.protocol.versions import INITIALIZE
 from gateway.runtime.jitter import varied
 from gateway.upstreams.client.connections import Subscribers
 from gateway.upstreams.client.dialects import InSession
+from gateway.upstreams.client.hearing import KINDS
 from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.replies import is_question
 from gateway.upstreams.client.stateless import (
@@ -61,7 +62,6 @@ _NO_STREAM: Final = 405
 _NO_SUCH_METHOD: Final = -32601
 _LOST_CODES: Final = frozenset({-32000, -32600})
 """Errors with which servers refuse the id of a session with status 400, whatever they should send."""
-_OF_REQUESTS: Final = frozenset({PROGRESS, LOG})
 
 
 class HttpSession(StatelessClient):
@@ -142,7 +142,7 @@ class HttpSession(StatelessClient):
     async def _refusal(self, response: HttpResponse, job: HttpJob) -> UpstreamFailure | UpstreamError:
         refusal = await super()._refusal(response, job)
         if self._said.session and _names_session(refusal, response.status):
-            self._subscribers.ended.set()
+            self._subscribers.lose()
             return LostSession(self._upstream)
         return refusal
 
@@ -231,7 +231,7 @@ class HttpSession(StatelessClient):
             self._subscribers.can_hear = response.status == _OK
             opened.set()
             if response.status == _NOT_FOUND:
-                self._subscribers.ended.set()
+                self._subscribers.lose()
             if response.status in (_NOT_FOUND, _NO_STREAM):
                 return False
             if response.status == _OK:
@@ -245,14 +245,14 @@ class HttpSession(StatelessClient):
             self._reply(message, requester)
         elif isinstance(message, Notice):
             job = self._meant(message)
-            if job is not None or message.method not in _OF_REQUESTS:
+            if job is not None or message.method not in KINDS:
                 self._notify(message, job)
             else:
-                self._telemetry.dropped(self._upstream, "notification")
+                self._telemetry.dropped(self._upstream, KINDS[message.method])
 
     @override
     def _notify(self, notice: Notice, job: HttpJob | None) -> None:
-        if notice.method in _OF_REQUESTS and job is not None:
+        if notice.method in KINDS and job is not None:
             super()._notify(notice, job)
         elif not self._subscribers.notice(notice.method, notice.params):
             self._telemetry.dropped(self._upstream, "notification")

@@ -41,7 +41,7 @@ from gateway.upstreams.client.hearing import KINDS, MAX_NOTICE_BYTES, Hearing
 from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
-from gateway.upstreams.client.programs import UpstreamProgram, ended_how
+from gateway.upstreams.client.programs import UpstreamProgram, ended_how, kind_of_exit
 from gateway.upstreams.client.replies import is_question, reply_to
 from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
@@ -123,6 +123,8 @@ class ChildConnection:
         self._began = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closing = False
+        self._has_ended = asyncio.Event()
+        self._problem = ""
         self._has_logged_noise = False
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
@@ -140,9 +142,9 @@ class ChildConnection:
                 INITIALIZE, declared, requester=requester, seconds=seconds, max_bytes=self._max_line_bytes
             )
         except UpstreamFailure as failure:
-            reason = Reason.UNREACHABLE if failure.reason is Reason.CUT else failure.reason
+            reason, detail = await self._why_not_open(failure)
             wrote = "; it wrote: " + " / ".join(self._program.last_lines) if self._program.last_lines else ""
-            raise self._failure(reason, failure.detail + wrote, sent=False) from None
+            raise self._failure(reason, detail + wrote, sent=False) from None
         if result.get("protocolVersion") not in SPOKEN:
             detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}"
             raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
@@ -150,6 +152,15 @@ class ChildConnection:
         self._level.learn(result)
         self._subscribers.can_hear = True
         return result
+
+    async def _why_not_open(self, failure: UpstreamFailure) -> tuple[Reason, str]:
+        """Return why `initialize` has failed. If the program has ended, also before it was written, that is why."""
+        if failure.reason not in (Reason.CUT, Reason.LOST_SESSION):
+            return failure.reason, failure.detail
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * EXIT_SECONDS):
+                await self._has_ended.wait()
+        return Reason.UNREACHABLE, self._problem or failure.detail
 
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
@@ -256,18 +267,22 @@ class ChildConnection:
         except Exception:  # the last line of defence: a bug must not leave all calls without an answer
             log.exception("output of an upstream cannot be read", extra={"upstream": self._upstream})
             problem = "its output cannot be read"
-        self._subscribers.ended.set()
+        self._subscribers.lose()
         await self._ended(child, errors, problem)
 
     async def _ended(self, child: ChildProcess, errors: asyncio.Task[None], problem: str) -> None:
         """End all calls, and what is left of the program."""
+        kind = "other"
         if not problem:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EXIT_SECONDS):
                     await child.exited.wait()
                     await asyncio.wait({errors})
-            problem = ended_how(child.exit_code)
+            problem, kind = ended_how(child.exit_code), kind_of_exit(child.exit_code)
+        self._problem = problem
+        self._has_ended.set()
         if not self._is_closing:
+            self._telemetry.program_ended(self._upstream, kind)
             self._program.has_ended(self._clock() - self._began, problem)
             log.warning("program of an upstream ended", extra={"upstream": self._upstream, "reason": problem})
         for call in self._calls.values():

@@ -32,7 +32,8 @@ class Counting(UpstreamMetrics):
     """Keeps what a client counts. It counts nothing else."""
 
     def __init__(self) -> None:
-        super().__init__(CollectorRegistry())
+        self.registry = CollectorRegistry()
+        super().__init__(self.registry)
         self.ended: list[tuple[str, str]] = []
         self.reasons: list[Reason] = []
         self.things: list[str] = []
@@ -49,6 +50,10 @@ class Counting(UpstreamMetrics):
     def dropped(self, upstream: str, what: str) -> None:
         assert upstream == NAME
         self.things.append(what)
+
+    def value(self, metric: str, **labels: str) -> float:
+        """Return the value of a metric, 0 if it has none."""
+        return self.registry.get_sample_value(metric, {"upstream": NAME, **labels}) or 0
 
     def listed(self, upstream: str, *, succeeded: bool) -> None:
         raise AssertionError
@@ -79,6 +84,7 @@ def sessions_with(
             subscribers=subscribers,
             is_of_one_caller=scope != "shared",
         ),
+        telemetry,
         **{"max_connections": 10, "idle_seconds": 300.0, **limits},
     )
     return SessionClient(NAME, pool, scope)

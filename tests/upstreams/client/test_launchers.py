@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gateway.children.children import Children, Program
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.upstreams.client import launchers, programs
 from gateway.upstreams.client.launchers import UnclearAnswer, launched, probe_of
 from gateway.upstreams.client.programs import UpstreamProgram
@@ -192,7 +194,12 @@ class Launching:
         paths = f"export PATH={self.package}:$PATH OF_LAUNCHER=1"
         script.write_text(f"#!/bin/sh\necho run >>{self.folder}/runs\n{first}\n{paths}\n{DOES[name]}\n")
         script.chmod(0o755)
-        return UpstreamProgram("stub", Program((str(script), *args), {"PATH": PATH}), self.children)
+        return self.running(str(script), *args)
+
+    def running(self, *argv: str) -> UpstreamProgram:
+        return UpstreamProgram(
+            "stub", Program(argv, {"PATH": PATH}), self.children, UpstreamMetrics(CollectorRegistry())
+        )
 
     @property
     def runs(self) -> int:
@@ -295,6 +302,6 @@ async def test_an_unknown_option_starts_the_launcher_as_it_is_written(
 
 
 async def test_a_launcher_that_cannot_be_run_says_why(launching: Launching) -> None:
-    program = UpstreamProgram("stub", Program(("/absent/npx", "-y", "x"), {"PATH": PATH}), launching.children)
+    program = launching.running("/absent/npx", "-y", "x")
     with pytest.raises(UpstreamFailure, match="No such file"):
         await program.start()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from gateway.http_client.client import HttpClient
 from gateway.sealing.principal import Principal
@@ -17,8 +18,9 @@ from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from loadtest.cluster import wait_until
-from tests.upstreams.client.serving import SECONDS, Counting, sessions_with
+from tests.upstreams.client.serving import NAME, SECONDS, Counting, sessions_with
 from tests.upstreams.servers.session import LOST, InSessions
+from tests.waiting import until
 
 ADA = UpstreamCaller(principal=Principal("https://issuer.example", "ada", "desk"))
 BOB = UpstreamCaller(principal=Principal("https://issuer.example", "bob", "desk"))
@@ -211,7 +213,7 @@ async def test_a_log_message_in_a_session_of_all_callers_is_dropped() -> None:
             options: dict[str, Any] = {"on_notice": hear, "log_level": "info"}
             report = asyncio.create_task(upstream.call("report_aside", **options))
             things = upstream.counted.things
-            await asyncio.to_thread(wait_until, lambda: "notification" in things, "a dropped log message")
+            await asyncio.to_thread(wait_until, lambda: "log" in things, "a dropped log message")
             server.server._loop.call_soon_threadsafe(server.gate.set)
             assert await report == "done"
         assert told == []
@@ -226,7 +228,7 @@ async def test_a_log_message_that_could_be_about_two_calls_is_dropped() -> None:
             await asyncio.to_thread(server.wait_begun)
             report = asyncio.create_task(upstream.call("report_aside", **options))
             things = upstream.counted.things
-            await asyncio.to_thread(wait_until, lambda: things.count("notification") >= 2, "two notices dropped")
+            await asyncio.to_thread(wait_until, lambda: {"log", "progress"} <= {*things}, "two notices dropped")
             server.server._loop.call_soon_threadsafe(server.gate.set)
             assert [*await asyncio.gather(slow, report)] == ["finally", "done"]
         assert told == []
@@ -352,3 +354,88 @@ async def test_a_server_that_never_answers_initialize_costs_a_call_its_own_time(
                 await upstream.call("count", seconds=0.2)
         assert failed.value.reason in (Reason.TIMED_OUT, Reason.CUT)
         assert not failed.value.sent or server.ran == []
+
+
+def by_state(counted: Counting) -> tuple[float, ...]:
+    return tuple(counted.value("gateway_upstream_sessions", state=state) for state in ("opening", "in_use", "idle"))
+
+
+async def test_sessions_are_counted_by_state_and_those_that_opened_with_their_time() -> None:
+    with InSessions() as server:
+        async with calling(server, max_connections=7) as upstream:
+            counted = upstream.counted
+            assert "gateway_upstream_sessions{" not in generate_latest(counted.registry).decode()
+            slow = asyncio.create_task(upstream.call("slow", requester=ADA))
+            await asyncio.sleep(0)
+            assert by_state(counted) == (1, 0, 0)
+            await asyncio.to_thread(server.wait_begun)
+            assert by_state(counted) == (0, 1, 0)
+            await upstream.call("count", requester=BOB)
+            assert by_state(counted) == (0, 1, 1)
+            server.server._loop.call_soon_threadsafe(server.gate.set)
+            await slow
+            assert by_state(counted) == (0, 0, 2)
+            assert counted.value("gateway_upstream_sessions_limit") == 7
+            assert counted.value("gateway_upstream_session_open_seconds_count") == 2
+        assert by_state(counted) == (0, 0, 0)
+        assert counted.value("gateway_upstream_sessions_lost_total") == 0, "the gateway has ended them"
+
+
+async def test_a_session_whose_first_user_leaves_while_it_opens_is_idle_once_it_is_open() -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            first = asyncio.create_task(upstream.call("count"))
+            await asyncio.sleep(0)
+            first.cancel()
+            await asyncio.wait({first})
+            assert by_state(upstream.counted) == (1, 0, 0)
+            await until(lambda: by_state(upstream.counted) == (0, 0, 1))
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+async def test_a_session_that_the_server_forgot_is_counted_once(is_idle: bool) -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            await upstream.call("count")
+            server.forget()
+            if is_idle:  # its stream has ended, and is not given again
+                await until(lambda: by_state(upstream.counted) == (0, 0, 0))
+            await upstream.call("count")
+            assert upstream.counted.value("gateway_upstream_sessions_lost_total") == 1
+            assert by_state(upstream.counted) == (0, 0, 1)
+
+
+async def test_a_session_that_cannot_be_opened_is_counted_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ROOM_SECONDS", 0.05)
+    with InSessions() as server:
+        async with calling(server, max_connections=1) as upstream:
+            slow = asyncio.create_task(upstream.call("slow", requester=ADA))
+            await asyncio.to_thread(server.wait_begun)
+            with pytest.raises(UpstreamFailure):
+                await upstream.call("count", requester=BOB)
+            assert upstream.counted.value("gateway_upstream_session_failures_total", reason="busy") == 1
+            assert Reason.BUSY in upstream.counted.reasons
+            server.server._loop.call_soon_threadsafe(server.gate.set)
+            await slow
+        counted = upstream.counted
+    async with calling(server) as upstream:
+        with pytest.raises(UpstreamFailure):
+            await upstream.call("count")
+        assert upstream.counted.value("gateway_upstream_session_failures_total", reason="unreachable") == 1
+        assert by_state(upstream.counted) == (0, 0, 0)
+    assert counted.value("gateway_upstream_session_open_seconds_count") == 1
+
+
+def test_the_sessions_of_two_pools_are_added_up_and_those_of_a_removed_upstream_are_forgotten() -> None:
+    counted = Counting()
+    replaced = counted.sessions(NAME, 5)
+    replaced.move("", "opening")
+    replacing = counted.sessions(NAME, 9)
+    replacing.move("", "in_use")
+    assert by_state(counted) == (1, 1, 0)
+    assert counted.value("gateway_upstream_sessions_limit") == 9
+    replaced.move("opening", "")
+    assert by_state(counted) == (0, 1, 0)
+    counted.forget(NAME)
+    replacing.move("in_use", "")
+    assert "gateway_upstream_sessions{" not in generate_latest(counted.registry).decode()

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.children.children import Children, Program
+from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client import programs, stdio
@@ -38,12 +38,13 @@ class Served:
     def __init__(self, children: Children, *options: str, env: Mapping[str, str] | None = None, **more: Any) -> None:
         self.registry = CollectorRegistry()
         self.subscribers = Subscribers()
+        telemetry = UpstreamMetrics(self.registry)
         program = Program([sys.executable, "-S", str(SERVER), *options], env or {}, more.pop("cwd", None))
-        self.program = more.pop("program", None) or UpstreamProgram("stub", program, children)
+        self.program = more.pop("program", None) or UpstreamProgram("stub", program, children, telemetry)
         self.connection = ChildConnection(
             "stub",
             self.program,
-            UpstreamMetrics(self.registry),
+            telemetry,
             client_info={"name": "gateway", "version": "1"},
             subscribers=self.subscribers,
             max_line_bytes=LIMIT,
@@ -325,7 +326,8 @@ async def test_what_a_program_writes_when_it_fails_to_start_is_shown(factory: Fa
 
 
 async def test_a_program_that_cannot_be_run_says_why(factory: Factory) -> None:
-    missing = UpstreamProgram("stub", Program(["no-such-program"], {"PATH": "/bin"}), factory.children)
+    telemetry = UpstreamMetrics(CollectorRegistry())
+    missing = UpstreamProgram("stub", Program(["no-such-program"], {"PATH": "/bin"}), factory.children, telemetry)
     with pytest.raises(UpstreamFailure) as failed:
         await factory.make(program=missing).open()
     assert (failed.value.reason, failed.value.sent) == (Reason.UNREACHABLE, False)
@@ -395,8 +397,9 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_a_program_that_ends_again_and_again_is_started_less_and_less_often(factory: Factory) -> None:
     now = [0.0]
     command = Program([sys.executable, "-S", str(SERVER), "fails"], {})
-    program = UpstreamProgram("stub", command, factory.children, lambda: now[0])
-    pauses = []
+    registry = CollectorRegistry()
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(registry), lambda: now[0])
+    pauses, shown = [], []
     for _ in range(9):
         served = factory.make(program=program)
         with pytest.raises(UpstreamFailure, match="exit code 2"):
@@ -404,8 +407,10 @@ async def test_a_program_that_ends_again_and_again_is_started_less_and_less_ofte
         with pytest.raises(UpstreamFailure, match=r"is started again in|exit code 2") as refused:
             await factory.make(program=program).open()
         pauses.append(refused.value.detail.rpartition(" in ")[2])
+        shown.append(registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}))
         now[0] += 60
     assert pauses[1:] == [f"{seconds} seconds" for seconds in (4, 8, 16, 32, 60, 60, 60, 60)]
+    assert shown[1:] == [4, 8, 16, 32, 60, 60, 60, 60]
 
 
 async def test_closing_ends_the_program(factory: Factory) -> None:
@@ -427,3 +432,49 @@ async def test_a_program_has_the_variables_and_the_folder_of_its_entry(factory: 
     assert about["cwd"] == str(tmp_path)
     assert about["env"]["TOKEN"] == "t"
     assert not {name for name in about["env"] if name.startswith("GATEWAY_")}
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [({"code": 0}, "code_zero"), ({}, "code_nonzero"), ({"signal": signal.SIGKILL}, "signal"), (None, "other")],
+)
+async def test_the_end_of_a_program_is_counted_by_kind(
+    served: Served, how: Mapping[str, int] | None, kind: str
+) -> None:
+    if how is None:
+        await served.fails("flood")
+    else:
+        await served.fails("die", how)
+    labels = {"upstream": "stub", "kind": kind}
+    assert served.registry.get_sample_value("gateway_upstream_program_exits_total", labels) == 1
+
+
+async def test_a_program_that_is_stopped_has_not_ended_by_itself(served: Served) -> None:
+    await served.connection.aclose()
+    assert "gateway_upstream_program_exits_total{" not in generate_latest(served.registry).decode()
+
+
+async def test_lines_that_the_log_has_no_room_for_are_counted(served: Served) -> None:
+    await served.call("complain", {"lines": programs.LINES_AT_ONCE + 50})
+    await until(lambda: served.dropped("stderr") > 0)
+    await served.connection.aclose()
+    assert 45 <= served.dropped("stderr") <= 50
+
+
+async def test_a_program_that_ends_before_anything_is_written_says_how_it_ended(factory: Factory) -> None:
+    command = Program(["/bin/sh", "-c", "echo out of luck >&2; kill -9 $$"], {})
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(CollectorRegistry()))
+    served = factory.make(program=program)
+    start, subscribers = program.start, served.subscribers
+
+    async def start_and_see_the_end() -> ChildProcess:
+        child = await start()
+        await child.exited.wait()
+        subscribers.ended.set()
+        return child
+
+    program.start = start_and_see_the_end  # type: ignore[method-assign]
+    with pytest.raises(UpstreamFailure) as failed:
+        await served.open()
+    assert failed.value.reason is Reason.UNREACHABLE
+    assert failed.value.detail == "its program was killed by SIGKILL; it wrote: out of luck"

@@ -109,7 +109,7 @@ def die(_number: Any, _meta: Arguments, given: Arguments) -> None:
     if "signal" in given:
         os.kill(os.getpid(), given["signal"])
         time.sleep(60)  # another thread gets it
-    os._exit(3)
+    os._exit(given.get("code", 3))
 
 
 def flood(_number: Any, _meta: Arguments, _given: Arguments) -> None:
@@ -232,6 +232,8 @@ def main() -> None:
         os._exit(2)
     if "stubborn" in OPTIONS:
         be_stubborn()
+    if "mortal" in OPTIONS:
+        threading.Timer(1, os._exit, [1]).start()
     if "noisy" in OPTIONS:
         raw(b"Welcome!\n")
     for line in sys.stdin.buffer:
