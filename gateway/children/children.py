@@ -143,16 +143,26 @@ class Children:
         return 0 if self._link is None else len(self._link.children)
 
     async def start(self, program: Program) -> ChildProcess:
-        """Start a program.
+        """Start a program; by another watcher, if the one that was there ends at this moment.
 
         Raises:
             ChildFailure: it cannot be run, or there is no room.
         """
+        link = self._working_link()
+        try:
+            return await link.start(next(self._numbers), program)
+        except ChildFailure:
+            if not link.has_died:
+                raise
+        return await self._working_link().start(next(self._numbers), program)
+
+    def _working_link(self) -> _Link:
+        """Return the link to a watcher that has room for one more child."""
         if self._link is None or self._link.is_lost:
             self._link = _Link(self._lost_watcher)
         if self.running >= self.most:
             raise NoRoomForChild(f"{self.most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
-        return await self._link.start(next(self._numbers), program)
+        return self._link
 
     async def aclose(self) -> None:
         """End all children, and the watcher."""
@@ -183,7 +193,10 @@ def _pipes() -> tuple[_Ends, _Ends]:
 
 
 class _Link:
-    """A running watcher: orders go to it, and reports come from it. If it has died, all its children are lost."""
+    """A running watcher: orders go to it, and reports come from it. If it has died, all its children are lost.
+
+    The process that is started here is the guard of the watcher; see `watcher`.
+    """
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self._lost = lost
@@ -205,6 +218,11 @@ class _Link:
         self.children: dict[int, ChildProcess] = {}
         self.is_lost = False
         self._listening = asyncio.create_task(self._listen())
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the watcher has ended, and nobody asked it to."""
+        return self.is_lost and not self._is_closing
 
     async def start(self, number: int, program: Program) -> ChildProcess:
         child = self.children[number] = ChildProcess(number, self)
@@ -280,7 +298,7 @@ class _Link:
         self._socket.close()
         self._process.kill()
         self._process.wait()
-        if not self._is_closing:
+        if self.has_died:
             self._lost()
             log.error("the watcher of child processes has died; its children are ended")
         for child in list(self.children.values()):
@@ -303,7 +321,7 @@ class _Link:
             child.is_gone()
 
     def _lose(self, child: ChildProcess) -> None:
-        """End what can be found of a child whose watcher has died. The program itself has died with it."""
+        """End what can be found of a child whose watcher has died. The guard of the watcher has ended the rest."""
         if child.started.done() and not child.started.cancelled() and child.started.exception() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.started.result(), signal.SIGKILL)

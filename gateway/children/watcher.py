@@ -3,7 +3,8 @@
 A killed process cannot end its children, so they have a parent that only watches. It is run alone, as
 `python -I -S watcher.py`, with a socket as its standard input. Orders come as a length of four bytes and a JSON object;
 one to start a child brings three descriptors. Reports are JSON objects, one a line. On Linux, processes that outlive
-their parents become children of the watcher, so nothing that a child starts can hide from it.
+their parents become children of the watcher, so nothing that a child starts can hide from it. If the watcher is killed,
+its own parent gets them, the guard, and ends them.
 """
 
 from __future__ import annotations
@@ -260,29 +261,52 @@ def _kill(processes: Iterable[_FoundProcess]) -> None:
             os.kill(each.pid, signal.SIGKILL)
 
 
-def _become_watcher() -> Callable[[], None] | None:
-    """Adopt what others leave, and hide the variables that pass through. Return what a child does before its program.
-
-    It dies with the watcher.
-    """
-    if sys.platform != "linux":
-        return None
+def _adopt() -> None:
+    """Get the processes that others leave, and hide the variables that pass through."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    watcher = os.getpid()
+
+
+def _bound_to_this_process(number: signal.Signals) -> Callable[[], None]:
+    """Return what a child does so that it gets a signal when this process ends."""
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def bind() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != watcher:
+        prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != parent:
             os._exit(1)
 
     return bind
 
 
+def _guard() -> None:
+    """Return in a child, and wait for its end here. Then end what it has left, and this process.
+
+    The gateway learns of the end of the watcher when this process has ended too. If this one is killed, the watcher
+    ends its children.
+    """
+    _adopt()
+    bind = _bound_to_this_process(signal.SIGTERM)
+    watcher = os.fork()
+    if watcher == 0:
+        bind()
+        return
+    os.waitpid(watcher, 0)
+    ends_at = time.monotonic() + GRACE_SECONDS
+    while (left := _descendants()) and time.monotonic() < ends_at:
+        _kill(left.values())
+        time.sleep(_TICK_SECONDS)
+    os._exit(0)
+
+
 def main() -> None:
     """Watch."""
-    bind = _become_watcher()
+    bind = None
+    if sys.platform == "linux":
+        _guard()
+        _adopt()
+        bind = _bound_to_this_process(signal.SIGKILL)
     with socket.socket(fileno=0) as link:
         ChildWatcher(link, bind).run()
 

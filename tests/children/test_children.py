@@ -36,8 +36,12 @@ async def children() -> AsyncIterator[Children]:
     await children.aclose()
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def watcher_of(child: ChildProcess) -> int:
-    return int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return parent_of(child.pid)
 
 
 def seen_of(pid: int) -> tuple[bytes, dict[str, str]]:
@@ -168,19 +172,20 @@ async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
     await children.aclose()
 
 
-async def test_if_the_watcher_dies_its_children_are_lost_and_another_one_starts(children: Children) -> None:
+@pytest.mark.parametrize("dies", ["watcher", "guard"])
+async def test_if_the_watcher_or_its_guard_dies_nothing_is_left_and_another_one_starts(
+    children: Children, dies: str
+) -> None:
     mark = marker()
     child = await children.start(python(STUBBORN, mark))
     await some_alive(mark, 3)
     watcher = watcher_of(child)
     assert (children.running, children.watchers_lost) == (1, 0)
-    os.kill(watcher, signal.SIGKILL)
+    os.kill(watcher if dies == "watcher" else parent_of(watcher), signal.SIGKILL)
     async with asyncio.timeout(5):
         await child.exited.wait()
-    assert child.exit_code is None
+    assert await none_alive(mark, 5) < 5
     await child.stop()
-    for pid in alive(mark):  # the daemon alone: it has left its group
-        os.kill(pid, signal.SIGKILL)
     another = await children.start(python(ECHO))
     assert watcher_of(another) != watcher
     assert (children.running, children.watchers_lost) == (1, 1)
@@ -198,28 +203,35 @@ async def test_closing_ends_all(children: Children) -> None:
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("with_watcher", [False, True])
 async def test_nothing_is_alive_5_seconds_after_the_end_of_its_process(
-    ended_by: signal.Signals, tmp_path: Path
+    ended_by: signal.Signals, with_watcher: bool
 ) -> None:
     mark = marker()
     program = """
 import asyncio, sys
 from gateway.children.children import Children
-from gateway.children.watcher import MARK
 from tests.children.running import STUBBORN, python
 
 async def main():
     children = Children(2)
     for _ in range(2):
-        await children.start(python(STUBBORN, sys.argv[1]))
+        child = await children.start(python(STUBBORN, sys.argv[1]))
+    print(child.pid, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
 """
     gateway = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, mark, env={"PYTHONPATH": os.pathsep.join(sys.path)}
+        *(sys.executable, "-c", program, mark),
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=asyncio.subprocess.PIPE,
     )
+    assert gateway.stdout is not None
+    watcher = parent_of(int(await gateway.stdout.readline()))
     await some_alive(mark, 1 + 6)
     gateway.send_signal(ended_by)
+    if with_watcher:
+        os.kill(watcher, signal.SIGKILL)
     await gateway.wait()
     assert await none_alive(mark, 5) < 5
