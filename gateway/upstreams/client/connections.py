@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias, Unpack
 
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.runtime.sources import Clock
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.ports import RequestOptions, UpstreamCaller
@@ -31,8 +32,8 @@ OnChange: TypeAlias = Callable[[str, dict[str, Any]], None]
 class SessionConnection(Protocol):
     """One session of an upstream: over HTTP, or a child process."""
 
-    async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
-        """Start it, and return the result of `initialize`, whose version is one of `SPOKEN`.
+    async def open(self, requester: UpstreamCaller, *, seconds: float) -> SessionIntroduction:
+        """Start it, and return what `initialize` was answered with, by one of the versions `SPOKEN`.
 
         Raises:
             UpstreamFailure: there is no session; nothing of a caller was sent.
@@ -102,7 +103,7 @@ class PooledConnection:
     """A connection that requests with the same key share.
 
     Attributes:
-        introduction: what the upstream answered to `initialize`.
+        introduction: what the upstream answered to `initialize`; None if it is not open.
         state: as metrics show it; "" if it is not open.
     """
 
@@ -110,8 +111,8 @@ class PooledConnection:
         self.key = key
         self.subscribers = Subscribers()
         self.connection = make(self.subscribers)
-        self.introduction: dict[str, Any] = {}
-        self.opening: asyncio.Task[dict[str, Any]] | None = None
+        self.introduction: SessionIntroduction | None = None
+        self.opening: asyncio.Task[SessionIntroduction] | None = None
         self.uses = 0
         self.is_discarded = False
         self.state = ""
@@ -272,7 +273,7 @@ class ConnectionPool:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def _opened(self, pooled: PooledConnection, began: float, opening: asyncio.Task[dict[str, Any]]) -> None:
+    def _opened(self, pooled: PooledConnection, began: float, opening: asyncio.Task[SessionIntroduction]) -> None:
         """Count how opening has ended. Nobody may wait for it any more."""
         problem = None if opening.cancelled() else opening.exception()
         if problem is not None:

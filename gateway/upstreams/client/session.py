@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.upstreams.client.connections import ConnectionPool, PooledConnection, Subscribers
-from gateway.upstreams.client.task_tools import TaskTools, offers_tasks
+from gateway.upstreams.client.task_tools import TaskTools
 from gateway.upstreams.config.definition import Scope
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, UpstreamCaller
@@ -66,11 +66,11 @@ class SessionClient:
     ) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         async with self._connections.use(key, options["requester"], seconds=ends_at - loop.time()) as pooled:
-            if method == DISCOVER:
-                introduction = pooled.introduction
-                return {name: introduction.get(name) for name in ("capabilities", "instructions")}
+            introduction = pooled.introduction
+            if method == DISCOVER and introduction is not None:
+                return introduction.as_discovered()
             remaining: RequestOptions = {**options, "seconds": ends_at - loop.time()}
-            if method in _ABOUT_TOOLS and offers_tasks(pooled.introduction):
+            if method in _ABOUT_TOOLS and introduction is not None and introduction.offers_tasks:
                 return await self._task_tools.request(pooled.connection, method, params, **remaining)
             return await pooled.connection.request(method, params, **remaining)
 

@@ -19,6 +19,7 @@ from gateway.http_client.client import HttpClient, HttpResponse
 from gateway.http_client.failures import HttpFailure
 from gateway.protocol.upstream.earlier_requests import SPOKEN
 from gateway.protocol.upstream.event_stream import EventStream
+from gateway.protocol.upstream.introductions import MAX_INTRODUCTION_BYTES, SessionIntroduction
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.responses import Message, Notice, Result, ServerRequest
 from gateway.protocol.versions import INITIALIZE
@@ -39,9 +40,6 @@ from gateway.upstreams.client.stateless import (
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.readings import CountAnswer
-
-MAX_INTRODUCTION_BYTES: Final = 256 * 1024
-"""The largest answer to `initialize`."""
 
 STREAM_SECONDS: Final = 1.0
 """How long a new session waits for its stream: some servers answer only when they have something to send."""
@@ -86,8 +84,8 @@ class HttpSession(StatelessClient):
         self._tells: set[asyncio.Task[None]] = set()
         self._level = SessionLogLevel()
 
-    async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
-        """Begin the session, and return the result of `initialize`; see `SessionConnection.open`."""
+    async def open(self, requester: UpstreamCaller, *, seconds: float) -> SessionIntroduction:
+        """Begin the session, and return the answer to `initialize`; see `SessionConnection.open`."""
         sessions = list[str]()
         result = await self.request(
             INITIALIZE,
@@ -111,7 +109,7 @@ class HttpSession(StatelessClient):
             raise self._counted(self._http_failure(failure)) from None
         if self._said.session:
             await self._listen_from_now_on(requester)
-        return result
+        return SessionIntroduction(result)
 
     async def aclose(self) -> None:
         """End the session, if the upstream lets its clients do that."""

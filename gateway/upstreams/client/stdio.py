@@ -19,6 +19,7 @@ from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.earlier_requests import SPOKEN, encode_earlier_request
+from gateway.protocol.upstream.introductions import MAX_INTRODUCTION_BYTES, SessionIntroduction
 from gateway.protocol.upstream.json_lines import JsonLines, Line, LineTooLong, answered_by
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import Envelope
@@ -127,8 +128,8 @@ class ChildConnection:
         self._problem = ""
         self._has_logged_noise = False
 
-    async def open(self, requester: UpstreamCaller, *, seconds: float) -> dict[str, Any]:
-        """Start the program, and return the result of `initialize`; see `SessionConnection.open`."""
+    async def open(self, requester: UpstreamCaller, *, seconds: float) -> SessionIntroduction:
+        """Start the program, and return the answer to `initialize`; see `SessionConnection.open`."""
         try:
             child = self._child = await self._program.start()
         except UpstreamFailure as failure:
@@ -139,7 +140,7 @@ class ChildConnection:
         try:
             declared: dict[str, Any] = {"capabilities": {"roots": {}}} if self._roots else {}
             result = await self.request(
-                INITIALIZE, declared, requester=requester, seconds=seconds, max_bytes=self._max_line_bytes
+                INITIALIZE, declared, requester=requester, seconds=seconds, max_bytes=MAX_INTRODUCTION_BYTES
             )
         except UpstreamFailure as failure:
             reason, detail = await self._why_not_open(failure)
@@ -151,7 +152,7 @@ class ChildConnection:
         self._send({"method": "notifications/initialized", "params": {}})
         self._level.learn(result)
         self._subscribers.can_hear = True
-        return result
+        return SessionIntroduction(result)
 
     async def _why_not_open(self, failure: UpstreamFailure) -> tuple[Reason, str]:
         """Return why `initialize` has failed. If the program has ended, also before it was written, that is why."""

@@ -32,14 +32,6 @@ _MAX_ID_CHARS: Final = 1024
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
-def offers_tasks(introduction: Mapping[str, Any]) -> bool:
-    """Return whether the answer to `initialize` says that tools may run as tasks."""
-    offered: Any = introduction
-    for name in ("capabilities", "tasks", "requests", "tools", "call"):
-        offered = offered.get(name) if isinstance(offered, Mapping) else None
-    return offered is not None
-
-
 class TaskTools:
     """Knows which tools of an upstream run only as tasks, and calls them. `requests` send to one session."""
 

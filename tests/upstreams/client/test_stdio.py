@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client import programs, stdio
 from gateway.upstreams.client.connections import Subscribers
@@ -47,11 +48,11 @@ class Served:
             telemetry,
             client_info={"name": "gateway", "version": "1"},
             subscribers=self.subscribers,
-            max_line_bytes=LIMIT,
+            max_line_bytes=more.pop("max_line_bytes", LIMIT),
             **more,
         )
 
-    async def open(self, seconds: float = SECONDS) -> dict[str, Any]:
+    async def open(self, seconds: float = SECONDS) -> SessionIntroduction:
         return await self.connection.open(NOBODY, seconds=seconds)
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
@@ -100,8 +101,7 @@ async def served(factory: Factory) -> Served:
 async def test_a_session_begins_with_the_newest_version_that_has_sessions(factory: Factory) -> None:
     served = factory.make()
     introduction = await served.open()
-    assert introduction["protocolVersion"] == "2025-11-25"
-    assert introduction["capabilities"]["tools"] == {"listChanged": True}
+    assert introduction.as_discovered()["capabilities"]["tools"] == {"listChanged": True}
     assert served.subscribers.can_hear
     assert "echo" in [tool["name"] for tool in (await served.request("tools/list"))["tools"]]
 
@@ -340,6 +340,12 @@ async def test_a_program_that_hangs_in_initialize_is_given_up(factory: Factory, 
         await hanging.open(seconds=0.3)
     assert (failed.value.reason, failed.value.sent) == (Reason.TIMED_OUT, False)
     assert await served.call("echo") == {}
+
+
+async def test_an_introduction_has_a_limit_of_its_own(factory: Factory) -> None:
+    with pytest.raises(UpstreamFailure) as failed:
+        await factory.make("long-introduction", max_line_bytes=1_000_000).open()
+    assert (failed.value.reason, failed.value.sent) == (Reason.TOO_LARGE, False)
 
 
 async def test_an_unknown_version_is_refused(factory: Factory) -> None:

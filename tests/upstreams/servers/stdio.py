@@ -209,7 +209,7 @@ def initialize(number: Any, params: Arguments) -> None:
     _declared.update(params["capabilities"])
     version = "1999-01-01" if "unknown-version" in OPTIONS else params["protocolVersion"]
     capabilities = {"tools": {"listChanged": True}, "logging": {}}
-    server = {"name": "stub", "version": "1"}
+    server = {"name": "stub", "version": "1", "title": "x" * (300_000 if "long-introduction" in OPTIONS else 0)}
     send({"id": number, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": server}})
 
 
