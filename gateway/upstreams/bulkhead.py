@@ -64,8 +64,15 @@ class Bulkhead:
         """
         return _Place(self, caller)
 
-    async def enter(self, caller: Hashable) -> None:
-        """Wait for a place and for the rate, with the other callers in turn. `leave` gives it back."""
+    def held_by(self, caller: Hashable) -> int:
+        """Return how many places a caller holds."""
+        return self._queue.held_by(caller)
+
+    async def enter(self, caller: Hashable, before_waiting: Callable[[], object] = lambda: None) -> None:
+        """Wait for a place and for the rate, with the other callers in turn. `leave` gives it back.
+
+        `before_waiting` is called if there is no place at once.
+        """
         if self._pace is None and not self._queue.size and self.in_flight < self._places - self._reserve:
             self._queue.take(caller)  # as `_fill` would: nobody waits, and more than the reserve is free
             self._count(1)
@@ -76,6 +83,7 @@ class Bulkhead:
         self._fill()
         if place.done():
             return
+        before_waiting()
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await place

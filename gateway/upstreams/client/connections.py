@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias, Unpack
 
+from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.runtime.sources import Clock
+from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.ports import RequestOptions, UpstreamCaller
 
@@ -103,12 +105,14 @@ class PooledConnection:
     """A connection that requests with the same key share.
 
     Attributes:
+        opener: the caller for whom it was made.
         introduction: what the upstream answered to `initialize`; None if it is not open.
         state: as metrics show it; "" if it is not open.
     """
 
-    def __init__(self, key: Hashable, make: MakeConnection) -> None:
+    def __init__(self, key: Hashable, opener: Hashable, make: MakeConnection) -> None:
         self.key = key
+        self.opener = opener
         self.subscribers = Subscribers()
         self.connection = make(self.subscribers)
         self.introduction: SessionIntroduction | None = None
@@ -132,7 +136,9 @@ class PooledConnection:
 class ConnectionPool:
     """Opens connections when requests need them: one for each key. Unused ones are closed after `idle_seconds`.
 
-    `max_connections` are open at once. If there is no room, the one that was unused for the longest time is closed.
+    `max_connections` are open at once; one counts until it is closed. Callers share them as they share places, see
+    `Bulkhead`. If there is no room, an unused one is closed: of the caller who has most of them, if these are more than
+    those of the caller who waits. Among several, it is the one that was unused for the longest time.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -152,12 +158,11 @@ class ConnectionPool:
         self._counts = telemetry.sessions(upstream, max_connections)
         self._clock = clock
         self._make = make
-        self._max_connections = max_connections
+        self._places = Bulkhead(max_connections, None, lambda _count: None, wait_seconds=ROOM_SECONDS)
+        self._waiting: list[Hashable] = []
         self._idle_seconds = idle_seconds
         self._pooled: dict[Hashable, PooledConnection] = {}  # those that were used last come last
-        self._open = 0
         self._closing: set[asyncio.Task[None]] = set()
-        self._freed = asyncio.Event()
         self._keeps = True
 
     @contextlib.asynccontextmanager
@@ -169,7 +174,7 @@ class ConnectionPool:
         Raises:
             UpstreamFailure: it could not be opened, or there is no room. Nothing of a caller was sent.
         """
-        pooled = await self._taken(key, seconds)
+        pooled = await self._taken(key, requester.principal, seconds)
         try:
             if pooled.opening is None:
                 pooled.opening = asyncio.create_task(pooled.connection.open(requester, seconds=OPEN_SECONDS))
@@ -200,7 +205,7 @@ class ConnectionPool:
         if self._closing:
             await asyncio.wait(self._closing, timeout=CLOSE_SECONDS)
 
-    async def _taken(self, key: Hashable | None, seconds: float) -> PooledConnection:
+    async def _taken(self, key: Hashable | None, caller: Hashable, seconds: float) -> PooledConnection:
         """Return the connection with a key, and count its use."""
         pooled = None if key is None else self._pooled.pop(key, None)
         if pooled is not None and pooled.is_lost:
@@ -209,9 +214,12 @@ class ConnectionPool:
                 self._close(pooled)
             pooled = None
         if pooled is None:
-            await self._room(seconds)
-            other = None if key is None else self._pooled.pop(key, None)  # made while this request waited
-            pooled = other or self._made(key)
+            await self._enter(caller, seconds)
+            pooled = None if key is None else self._pooled.pop(key, None)
+            if pooled is None:
+                pooled = self._made(key, caller)
+            else:  # it was made while this request waited
+                self._places.leave(caller)
         if pooled.closes is not None:
             pooled.closes.cancel()
             pooled.closes = None
@@ -221,36 +229,39 @@ class ConnectionPool:
             self._count(pooled, "in_use")
         return pooled
 
-    def _made(self, key: Hashable | None) -> PooledConnection:
-        pooled = PooledConnection(object() if key is None else key, self._make)
+    def _made(self, key: Hashable | None, caller: Hashable) -> PooledConnection:
+        pooled = PooledConnection(object() if key is None else key, caller, self._make)
         pooled.is_discarded = key is None
         pooled.subscribers.on_lost = functools.partial(self._lost, pooled)
-        self._open += 1
         self._count(pooled, "opening")
         return pooled
 
-    async def _room(self, seconds: float) -> None:
-        """Wait until one more connection may be opened."""
-        ends_at = asyncio.get_running_loop().time() + min(ROOM_SECONDS, seconds)
-        while self._open >= self._max_connections:
-            unused = next((each for each in self._pooled.values() if not each.uses), None)
-            if unused is not None:
-                self._close(unused)
-                return
-            self._freed.clear()
-            try:
-                async with asyncio.timeout_at(ends_at):
-                    await self._freed.wait()
-            except TimeoutError:
-                detail = 'all its connections are in use; the option "max_connections" of the upstream sets how many'
-                self._telemetry.session_failed(self._upstream, Reason.BUSY)
-                raise self._failure(Reason.BUSY, detail) from None
+    async def _enter(self, caller: Hashable, seconds: float) -> None:
+        """Wait until a caller may open one more connection."""
+        self._waiting.append(caller)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._places.enter(caller, lambda: self._make_room(caller))
+        except (TimeoutError, Overloaded):
+            detail = 'all its connections are in use; the option "max_connections" of the upstream sets how many'
+            self._telemetry.session_failed(self._upstream, Reason.BUSY)
+            raise self._failure(Reason.BUSY, detail) from None
+        finally:
+            self._waiting.remove(caller)
+
+    def _make_room(self, caller: Hashable) -> bool:
+        """Close an unused connection for a caller who waits, and return whether there was one."""
+        own = self._places.held_by(caller)
+        unused = [(each, self._places.held_by(each.opener)) for each in self._pooled.values() if not each.uses]
+        closable = [(each, held) for each, held in unused if each.opener == caller or held > own]
+        if closable:
+            self._close(max(closable, key=lambda found: found[1])[0])
+        return bool(closable)
 
     def _left(self, pooled: PooledConnection) -> None:
         pooled.uses -= 1
         if pooled.uses:
             return
-        self._freed.set()
         if pooled.is_discarded or pooled.is_lost or not self._keeps:
             self._close(pooled)
         else:
@@ -258,6 +269,7 @@ class ConnectionPool:
             if pooled.state == "in_use":
                 self._count(pooled, "idle")
             pooled.closes = loop.call_later(self._idle_seconds, self._close, pooled)
+            any(self._make_room(caller) for caller in self._waiting)
 
     def _close(self, pooled: PooledConnection) -> None:
         """Close a connection that nobody uses."""
@@ -267,11 +279,15 @@ class ConnectionPool:
             pooled.closes = None
         if pooled.opening is not None:
             pooled.opening.cancel()
-        self._open -= 1
         self._count(pooled, "")
         task = asyncio.create_task(pooled.connection.aclose())
         self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        task.add_done_callback(functools.partial(self._closed, pooled))
+
+    def _closed(self, pooled: PooledConnection, closing: asyncio.Task[None]) -> None:
+        """Give its place to a caller who waits."""
+        self._closing.discard(closing)
+        self._places.leave(pooled.opener)
 
     def _opened(self, pooled: PooledConnection, began: float, opening: asyncio.Task[SessionIntroduction]) -> None:
         """Count how opening has ended. Nobody may wait for it any more."""

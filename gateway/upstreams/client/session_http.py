@@ -41,6 +41,9 @@ from gateway.upstreams.failures import LostSession, Reason, UpstreamError, Upstr
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.readings import CountAnswer
 
+MAX_REPLIES: Final = 4
+"""How many answers to requests of an upstream are under way at once in a session."""
+
 STREAM_SECONDS: Final = 1.0
 """How long a new session waits for its stream: some servers answer only when they have something to send."""
 
@@ -145,17 +148,20 @@ class HttpSession(StatelessClient):
         return refusal
 
     @override
-    def _replies(self, message: Message, job: HttpJob) -> bool:
+    async def _replies(self, message: Message, job: HttpJob) -> bool:
         if not isinstance(message, ServerRequest):
             return False
-        self._reply(message, job.caller)
+        await self._reply(message, job.caller)
         return True
 
-    def _reply(self, asked: ServerRequest, caller: UpstreamCaller) -> None:
+    async def _reply(self, asked: ServerRequest, caller: UpstreamCaller) -> None:
+        """Answer a request of the upstream, once there is not too much to answer. Its stream waits meanwhile."""
         if is_question(asked):
             self._telemetry.dropped(self._upstream, "question")
         if asked.request_id is None:
             return
+        while len(self._tells) >= MAX_REPLIES:
+            await asyncio.wait(self._tells, return_when=asyncio.FIRST_COMPLETED)
         task = asyncio.create_task(self._said_back(asked, caller))
         self._tells.add(task)
         task.add_done_callback(self._tells.discard)
@@ -181,11 +187,18 @@ class HttpSession(StatelessClient):
                 if not events.last_id:
                     return
                 await stack.aclose()
-                await asyncio.sleep((events.retry_ms or 0) / 1000)
+                await self._paused((events.retry_ms or 0) / 1000, job)
                 resumed = await self._resumed(events.last_id, job, stack)
                 if resumed is None:
                     return
                 events, pieces = _resuming(events, job.max_bytes), resumed.chunks()
+
+    async def _paused(self, seconds: float, job: HttpJob) -> None:
+        """Wait before a stream is resumed, if its request has as much time."""
+        if asyncio.get_running_loop().time() + seconds >= job.deadline:
+            detail = "the event stream ended before the answer, and is to be resumed too late"
+            raise self._failure(Reason.CUT, detail)
+        await asyncio.sleep(seconds)
 
     async def _resumed(self, last_id: bytes, job: HttpJob, stack: contextlib.AsyncExitStack) -> HttpResponse | None:
         """Open the stream of a request again; None if the upstream does not let that happen."""
@@ -234,13 +247,13 @@ class HttpSession(StatelessClient):
                 return False
             if response.status == _OK:
                 async for message in self._messages(self._kept(response), job, limit=None, events=events):
-                    self._hear(message, requester)
+                    await self._hear(message, requester)
         return True
 
-    def _hear(self, message: Message, requester: UpstreamCaller) -> None:
+    async def _hear(self, message: Message, requester: UpstreamCaller) -> None:
         """Take what came on the stream of the session."""
         if isinstance(message, ServerRequest):
-            self._reply(message, requester)
+            await self._reply(message, requester)
         elif isinstance(message, Notice):
             job = self._meant(message)
             if job is not None or message.method not in KINDS:

@@ -388,7 +388,7 @@ class StatelessClient:
         notices = 0
         async with contextlib.aclosing(messages):
             async for message in messages:
-                if isinstance(message, Notice) or self._replies(message, job):
+                if isinstance(message, Notice) or await self._replies(message, job):
                     notices += 1
                     if notices > MAX_NOTICES:
                         raise self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices")
@@ -420,7 +420,7 @@ class StatelessClient:
         """Yield the messages of the event stream that answers a request."""
         return self._messages(pieces, job, count, limit=STREAM_FACTOR * job.max_bytes)
 
-    def _replies(self, _message: Message, _job: HttpJob) -> bool:
+    async def _replies(self, _message: Message, _job: HttpJob) -> bool:
         """Answer a request of the upstream, and return whether it may send one."""
         return False
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Unpack
 
 import msgspec
 import pytest
 from prometheus_client import generate_latest
 
 from gateway.http_client.client import HttpClient
+from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client import connections
 from gateway.upstreams.client.session import SessionClient
+from gateway.upstreams.client.session_http import MAX_REPLIES
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import NOBODY, UpstreamCaller
+from gateway.upstreams.ports import NOBODY, RequestOptions, UpstreamCaller
 from loadtest.cluster import wait_until
 from tests.upstreams.client.serving import NAME, SECONDS, Counting, sessions_with
 from tests.upstreams.servers.session import LOST, InSessions
@@ -158,6 +160,26 @@ async def test_a_stream_with_event_ids_is_resumed(cut: bool) -> None:
             assert await upstream.call("resumed", {"cut": cut}) == "resumed"
         assert len(server.resumed_from) == 1
         assert server.ran == [("s-1", "resumed")]
+
+
+@pytest.mark.parametrize("retry", [60_000, 9_999_999])
+async def test_a_stream_that_is_to_be_resumed_after_the_end_of_the_call_ends_it(retry: int) -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            async with asyncio.timeout(10):
+                with pytest.raises(UpstreamFailure) as failed:
+                    await upstream.call("resumed", {"retry": retry}, seconds=30)
+            assert (failed.value.reason, failed.value.sent) == (Reason.CUT, True)
+        assert server.resumed_from == []
+
+
+@pytest.mark.parametrize("on", ["call", "session"])
+async def test_many_requests_of_a_server_are_answered_a_few_at_a_time(on: str) -> None:
+    with InSessions(takes_at_once=False) as server:
+        async with calling(server) as upstream:
+            assert await upstream.call("pings", {"on": on, "count": 60}) == "all answered"
+        assert len(server.answers) == 60
+        assert 1 <= server.most_taking <= MAX_REPLIES
 
 
 @pytest.mark.parametrize("tool", ["ask", "ask_aside"])
@@ -330,6 +352,63 @@ async def test_the_session_unused_for_longest_gives_way_and_one_in_use_never(mon
             assert not busy.value.sent
             server.server._loop.call_soon_threadsafe(server.gate.set)
             assert [*await asyncio.gather(slow, other)] == ["finally", "finally"]
+
+
+def with_header(requester: UpstreamCaller, value: int) -> UpstreamCaller:
+    return UpstreamCaller(principal=requester.principal, headers={"x-tenant": str(value)})
+
+
+async def test_a_caller_with_many_sessions_ends_only_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ROOM_SECONDS", 1.0)
+    with InSessions() as server:
+        async with calling(server, max_connections=4) as upstream:
+            assert await upstream.call("count", requester=BOB) == "1: 1"
+            for number in range(10):
+                await upstream.call("count", requester=with_header(ADA, number))
+            assert await upstream.call("count", requester=BOB) == "1: 2"
+            assert "s-1" not in server.ended
+
+
+async def test_a_caller_leaves_a_connection_to_others_if_each_call_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ROOM_SECONDS", 0.5)
+    with InSessions() as server:
+        async with calling(server, scope="call", max_connections=4) as upstream:
+            slow = [asyncio.create_task(upstream.call("slow", requester=ADA)) for _ in range(8)]
+            await until(lambda: server.ran.count(("s-3", "slow")) == 1)
+            for _ in range(3):
+                assert (await upstream.call("count", requester=BOB)).endswith(": 1")
+            assert [tool for _, tool in server.ran].count("slow") == 3
+            server.server._loop.call_soon_threadsafe(server.gate.set)
+            await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_a_connection_counts_until_it_is_closed() -> None:
+    class Lingering:
+        closing = asyncio.Event()
+
+        async def open(self, requester: UpstreamCaller, *, seconds: float) -> SessionIntroduction:
+            return SessionIntroduction({"for": requester.principal is not None, "seconds": seconds})
+
+        async def request(
+            self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
+        ) -> dict[str, Any]:
+            raise AssertionError((method, params, options))
+
+        async def aclose(self) -> None:
+            await self.closing.wait()
+
+    counted = Counting()
+    pool = connections.ConnectionPool(NAME, lambda _: Lingering(), counted, max_connections=1, idle_seconds=300)
+    async with pool.use(None, ADA, seconds=1):
+        pass
+    with pytest.raises(UpstreamFailure) as busy:
+        async with pool.use(None, BOB, seconds=0.05):
+            pass
+    assert (busy.value.reason, busy.value.sent) == (Reason.BUSY, False)
+    waiting = asyncio.create_task(pool.use(None, BOB, seconds=10).__aenter__())
+    await asyncio.sleep(0)
+    Lingering.closing.set()
+    await waiting
 
 
 @pytest.mark.parametrize("version", ["2024-10-07", "2026-07-28", ""])

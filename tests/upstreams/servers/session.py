@@ -24,7 +24,20 @@ LOST: Mapping[str, tuple[int, Any]] = {
 }
 """How servers refuse the id of a session that they do not know."""
 
-TOOLS = ("echo", "count", "ask", "ask_aside", "report_aside", "slow", "cut", "resumed", "twice", "late", "fails")
+TOOLS = (
+    "echo",
+    "count",
+    "ask",
+    "ask_aside",
+    "report_aside",
+    "slow",
+    "cut",
+    "resumed",
+    "twice",
+    "late",
+    "fails",
+    "pings",
+)
 
 
 @dataclass
@@ -47,6 +60,8 @@ class InSessions(Earlier):
         has_stream: whether it has a stream for each session.
         ran: session and tool of each call that ran.
         answers: what clients answered to its requests.
+        takes_at_once: whether it takes an answer without delay.
+        most_taking: how many answers it was taking at once.
     """
 
     lost: str = "sdk"
@@ -58,6 +73,9 @@ class InSessions(Earlier):
     resumed_from: list[str] = field(default_factory=list)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     answered: asyncio.Event = field(default_factory=asyncio.Event)
+    takes_at_once: bool = True
+    taking: int = 0
+    most_taking: int = 0
 
     def forget(self) -> None:
         """Forget all sessions, as a server does that was started again. Their streams end."""
@@ -114,6 +132,11 @@ class InSessions(Earlier):
         elif method is None:
             self.answers.append(message)
             self.answered.set()
+            self.taking += 1
+            self.most_taking = max(self.most_taking, self.taking)
+            if not self.takes_at_once:
+                await asyncio.sleep(0.02)
+            self.taking -= 1
             exchange.reply(202)
         elif "id" not in message:
             exchange.reply(202)
@@ -215,7 +238,7 @@ class InSessions(Earlier):
     async def _resumed(self, exchange: Exchange, message: Any, _session: Open, arguments: Params) -> None:
         """Give the stream an id, and end or cut it before the answer."""
         exchange.begin_events()
-        exchange.chunk(f"id: call-{message['id']}\nretry: 10\ndata:\n\n".encode())
+        exchange.chunk(f"id: call-{message['id']}\nretry: {arguments.get('retry', 10)}\ndata:\n\n".encode())
         if arguments.get("cut"):
             exchange.cut()
         else:
@@ -231,6 +254,17 @@ class InSessions(Earlier):
         self._end(exchange, message, text("ended"))
         assert session.stream is not None
         session.stream.event({"jsonrpc": "2.0", "id": "late", "method": "elicitation/create", "params": {}})
+
+    async def _pings(self, exchange: Exchange, message: Any, session: Open, arguments: Params) -> None:
+        """Send many requests, here or on the stream of the session, and end when all are answered."""
+        stream = exchange if arguments["on"] == "call" else session.stream
+        assert stream is not None
+        for number in range(arguments["count"]):
+            stream.event({"jsonrpc": "2.0", "id": number, "method": "ping"})
+        while len(self.answers) < arguments["count"]:
+            self.answered.clear()
+            await self.answered.wait()
+        self._end(exchange, message, text("all answered"))
 
     @staticmethod
     def _end(exchange: Exchange, message: Any, result: dict[str, Any]) -> None:
