@@ -6,8 +6,10 @@ that is measured has a core of its own.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import socket
 import statistics
 import sys
 import tempfile
@@ -19,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import servers
-from bench.cases import Plans, Target, echo_plans, request
+from bench.cases import Plans, Target, call, check_complete, echo_plans, request
 from bench.goals import Goal, Verdict
-from bench.load import Exchange, Measurement, measure
+from bench.load import Exchange, LoadError, Measurement, measure
 from bench.options import Options
 from bench.report import Section
 from bench.servers import Cores, Server
@@ -38,14 +40,19 @@ LOCAL: Final = "local echo"
 LIST: Final = "tools/list, a page of 2,500 tools"
 ALONE: Final = "echo of an upstream, one caller"
 BESIDE: Final = "the same beside a caller whose calls fail, hang, are huge and given up"
+IN_SESSION: Final = "echo of an upstream, in a session over HTTP"
+IN_CHILD: Final = "echo of an upstream that is a program"
 SHARED: Final = "shared"
 """The upstream of both callers."""
 STRICT: Final = {"timeout_seconds": 1, "max_result_bytes": 2**20, "max_in_flight": 16}
 """Its options: so calls that hang end, and those that are huge are cut."""
-NO_OPTIONS: Final[Mapping[str, int]] = {}
+NO_OPTIONS: Final[Mapping[str, Any]] = {}
 CONNECTIONS_OF_ONE: Final = 8
 SETTLE_SECONDS: Final = 2.0
 """Load before such a measurement: the first calls that hang have ended then."""
+WARMUP: Final = 100
+IDLE_SESSIONS: Final = 1000
+"""How many sessions are open before memory is measured, and how many are opened then. Each has a caller of its own."""
 UPSTREAMS: Final = 10
 TOOLS_EACH: Final = 250
 
@@ -53,6 +60,9 @@ BESIDE_ENVOY: Final = Goal("CPU time of a proxied echo, identity and audit on, c
 BESIDE_FASTMCP: Final = Goal("CPU time of a proxied echo, compared with fastmcp's proxy", 0.01)
 TAIL: Final = Goal("99th percentile of an echo of the SDK at 32 connections, compared with calling it directly", 1.5)
 FAIR: Final = Goal("99th percentile of a caller's echo beside one whose calls all go wrong, compared with alone", 1.5)
+SESSIONS: Final = Goal("CPU time of an echo in a session over HTTP, compared with a stateless one", 2)
+CHILDREN: Final = Goal("CPU time of an echo of a program, compared with a stateless one over HTTP", 2)
+IDLE: Final = Goal("memory of an idle session with its stream, 1,000 at once", 32, " KiB")
 LISTS: Final = Goal("CPU time of tools/list of 10 upstreams × 250 tools, compared with 2,500 local tools", 1.03)
 LOCAL_TOOLS: Final = Goal("CPU time of a local echo beside 10 upstreams, compared with none", 1.03)
 
@@ -91,7 +101,7 @@ def section(options: Options, cores: Cores) -> Section:
             for case in CASES:
                 found = _measured(case, running[case.server], options, cores)
                 measured.setdefault((case.name, case.server), []).append(found)
-    return _summed_up(measured, options)
+    return _summed_up(measured, idle_session_kib(cores), options)
 
 
 def _measured(case: Case, server: Server, options: Options, cores: Cores) -> Measurement:
@@ -111,7 +121,13 @@ def _start(stack: ExitStack, cores: Cores, folder: Path) -> dict[str, Server]:
     upstream = stack.enter_context(servers.upstream(cores))
     large = stack.enter_context(servers.upstream(cores, TOOLS_EACH))
     sdk = stack.enter_context(servers.sdk(cores))
-    few = {"up": _entry(upstream), "sdk": _entry(sdk), SHARED: _entry(upstream, STRICT)}
+    few = {
+        "up": _entry(upstream),
+        "sdk": _entry(sdk),
+        SHARED: _entry(upstream, STRICT),
+        "session": _entry(upstream, {"era": "session"}),
+        "child": {"command": sys.executable, "args": ["-m", "bench.peers.program", str(cores.load)]},
+    }
     many = {f"up{number}": _entry(large) for number in range(UPSTREAMS)}
     settings = servers.production(**servers.NEVER_OVERLOADED, BENCH_TOOLS=str(UPSTREAMS * TOOLS_EACH))
     ours = settings | {"GATEWAY_TOOLS": "bench.many_tools", "GATEWAY_UPSTREAMS": _file(folder / "few.json", few)}
@@ -128,7 +144,39 @@ def _start(stack: ExitStack, cores: Cores, folder: Path) -> dict[str, Server]:
     }
 
 
-def _entry(server: Server, options: Mapping[str, int] = NO_OPTIONS) -> dict[str, Any]:
+def idle_session_kib(cores: Cores) -> float:
+    """Return how much memory one session takes that was used once, with what is kept about its caller."""
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        upstream = stack.enter_context(servers.upstream(cores))
+        options = {"era": "session", "max_connections": WARMUP + IDLE_SESSIONS + 1, "idle_seconds": 600}
+        file = _file(Path(folder) / "session.json", {"session": _entry(upstream, options)})
+        settings = servers.production(**servers.NEVER_OVERLOADED, GATEWAY_UPSTREAMS=file)
+        server = stack.enter_context(servers.ours(cores, settings))
+        tokens = server.tokens(WARMUP + IDLE_SESSIONS)
+        before = 0.0
+        for number, token in enumerate(tokens):
+            if number == WARMUP:
+                before = server.resident_mib()
+            _called_once(server.port, number, token)
+        return (server.resident_mib() - before) * 1024 / IDLE_SESSIONS
+
+
+def _called_once(port: int, number: int, token: str | None) -> None:
+    """Send one call on a connection of its own.
+
+    Raises:
+        LoadError: its answer is wrong.
+    """
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(call(port, number, "session__echo", {"text": "hello"}, token=token))
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        problem = check_complete(response.read(), number=number, text="hello")
+    if problem is not None:
+        raise LoadError(problem)
+
+
+def _entry(server: Server, options: Mapping[str, Any] = NO_OPTIONS) -> dict[str, Any]:
     return {"url": f"http://127.0.0.1:{server.port}/mcp", "gateway": dict(options)}
 
 
@@ -151,6 +199,8 @@ def _list_plans(target: Target) -> Plans:
 
 CASES: Final = (
     Case(PROXIED, OURS, partial(echo_plans, tool="up__echo")),
+    Case(IN_SESSION, OURS, partial(echo_plans, tool="session__echo")),
+    Case(IN_CHILD, OURS, partial(echo_plans, tool="child__echo")),
     Case(PROXIED, ENVOY, partial(echo_plans, tool="up__echo")),
     Case(PROXIED, FASTMCP, partial(echo_plans, tool="up_echo")),
     Case(PROXIED, SDK, echo_plans),
@@ -164,7 +214,7 @@ CASES: Final = (
 )
 
 
-def _summed_up(measured: Mapping[tuple[str, str], list[Measurement]], options: Options) -> Section:
+def _summed_up(measured: Mapping[tuple[str, str], list[Measurement]], idle_kib: float, options: Options) -> Section:
     numbers = {
         place: {
             "requests_per_second": statistics.median(each.requests_per_second for each in found),
@@ -205,8 +255,9 @@ def _summed_up(measured: Mapping[tuple[str, str], list[Measurement]], options: O
         "rounds": options.rounds,
         "seconds": options.seconds,
         "connections": options.connections,
+        "idle_session_kib": idle_kib,
     }
-    verdicts = [] if wrong else _verdicts(numbers)
+    verdicts = [] if wrong else [*_verdicts(numbers), IDLE.judge(idle_kib)]
     return Section("upstreams", "replicas, `gateway serve`", "\n".join(lines) + "\n", document, verdicts, wrong)
 
 
@@ -223,6 +274,8 @@ def _verdicts(numbers: Mapping[tuple[str, str], Mapping[str, float]]) -> list[Ve
     return [
         ratio(BESIDE_ENVOY, cpu, (PROXIED, OURS), (PROXIED, ENVOY)),
         ratio(BESIDE_FASTMCP, cpu, (PROXIED, OURS), (PROXIED, FASTMCP)),
+        ratio(SESSIONS, cpu, (IN_SESSION, OURS), (PROXIED, OURS)),
+        ratio(CHILDREN, cpu, (IN_CHILD, OURS), (PROXIED, OURS)),
         ratio(TAIL, "p99_ms", (PROXIED, THROUGH), (PROXIED, SDK)),
         ratio(FAIR, "p99_ms", (BESIDE, OURS), (ALONE, OURS)),
         ratio(LISTS, cpu, (LIST, WITH_UPSTREAMS), (LIST, OURS)),

@@ -1,11 +1,13 @@
 """An MCP server that is as cheap as one in Python can be, to stand behind gateways.
 
-Its tools echo. Three more, which no list names, break their calls.
+Its tools echo. Three more, which no list names, break their calls. `initialize` begins a session, and a GET request
+opens its stream.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -33,9 +35,15 @@ class _Request(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Request).decode
 _encode = msgspec.json.Encoder().encode
+_sessions = itertools.count(1)
 _names = ["echo", *(f"echo_{number:04d}" for number in range(1, int(sys.argv[2])))]
 _results: dict[str, dict[str, Any]] = {
     "server/discover": {**CACHED, "supportedVersions": [VERSION], "capabilities": {"tools": {}}},
+    "initialize": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "upstream", "version": "1"},
+    },
     "tools/list": {
         **CACHED,
         "tools": [{"name": name, "description": "Say the text again.", "inputSchema": SCHEMA} for name in _names],
@@ -69,8 +77,18 @@ _PIECE = b" " * 65536
 _broken: dict[str, Callable[[_Send], Awaitable[None]]] = {FAILS: fails, HANGS: hangs, HUGE: huge}
 
 
-async def app(_scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send: _Send) -> None:
+async def stream(send: _Send) -> None:
+    """Open the stream of a session, on which nothing comes."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
+    await asyncio.sleep(600)
+
+
+async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send: _Send) -> None:
     """Answer one request."""
+    if scope["method"] == "GET":
+        await stream(send)
+        return
     body, more = b"", True
     while more:
         event = await receive()
@@ -85,6 +103,8 @@ async def app(_scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, 
     }
     answer = _encode({"jsonrpc": "2.0", "id": request.id, "result": result})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
+    if request.method == "initialize":
+        headers.append((b"mcp-session-id", b"%d" % next(_sessions)))
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": answer})
 

@@ -31,7 +31,7 @@ from gateway.upstreams.client.eras import EraClient
 from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.session_http import HttpSession
-from gateway.upstreams.client.stateless import StatelessClient, readings_of_answers
+from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.client.stdio import ChildConnection
 from gateway.upstreams.config.checks import setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
@@ -41,7 +41,7 @@ from gateway.upstreams.credentials import CredentialHeaders, credentials_of
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
-from gateway.upstreams.readings import Readings
+from gateway.upstreams.readings import Readings, readings_of_answers
 from gateway.upstreams.relay import UpstreamRelay
 from gateway.upstreams.served_entries import PartMaker
 from gateway.upstreams.upstreams import Upstreams
@@ -146,6 +146,7 @@ class Connecting:
             subscribers=subscribers,
             max_line_bytes=definition.max_result_bytes,
             roots=definition.roots,
+            readings=self.readings,
             **self._common(),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias, TypeVar
 
@@ -27,6 +27,7 @@ class Turns:
     def __init__(self, pauses: int = PAUSES) -> None:
         self._pauses = pauses
         self._groups: dict[Hashable, _WaitingGroup] = {}  # the next first
+        self._served: Hashable = None
         self._is_pausing = False
         self._round: asyncio.Handle | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -95,13 +96,14 @@ class Turns:
         self._round = loop.call_soon(self._go_round, loop, left - 1)
 
     def _next(self) -> _Waiter | None:
-        """Remove the waiter whose turn it is. Its group waits behind all others then."""
+        """Remove the waiter whose turn it is. Its group waits behind all others then, also if they come later."""
         while self._groups:
-            name, group = next(iter(self._groups.items()))
-            del self._groups[name]
+            name = _next_of(self._groups, self._served)
+            group = self._groups.pop(name)
             waiter = group.next()
             if waiter is not None:
                 self._groups[name] = group
+                self._served = name
                 return waiter
         return None
 
@@ -112,17 +114,23 @@ class _WaitingGroup:
     def __init__(self) -> None:
         self.begun: deque[_Waiter] = deque()
         self.beginning: dict[Hashable, deque[_Waiter]] = {}
+        self._served: Hashable = None
 
     def next(self) -> _Waiter | None:
         """Remove the waiter whose turn it is, None without one. Its caller waits behind all others then."""
         waiter = _first(self.begun)
         while waiter is None and self.beginning:
-            caller, waiters = next(iter(self.beginning.items()))
-            del self.beginning[caller]
+            self._served = caller = _next_of(self.beginning, self._served)
+            waiters = self.beginning.pop(caller)
             waiter = _first(waiters)
             if waiters:
                 self.beginning[caller] = waiters
         return waiter
+
+
+def _next_of(waiting: Iterable[Hashable], served: Hashable) -> Hashable:
+    """Return the first one that waits, or the second one if the first has just been served."""
+    return next((each for each in waiting if each != served), served)
 
 
 def _first(waiters: deque[_Waiter]) -> _Waiter | None:

@@ -151,6 +151,11 @@ class Readings:
         return self._failure(upstream, Reason.TOO_LARGE, sent=True, detail=detail)
 
 
+def readings_of_answers() -> Readings:
+    """Return what bounds the memory of answers while they are read."""
+    return Readings("answers", UpstreamFailure)
+
+
 def _forget(problem: BaseException | None) -> None:
     """Empty the frames of an exception, which have what was read."""
     if problem is not None:

@@ -126,3 +126,18 @@ async def test_what_work_in_a_thread_raises_is_raised_and_ends_the_turn() -> Non
     with pytest.raises(ZeroDivisionError):
         await turns.aside(lambda: 1 // 0)
     await asyncio.wait_for(turns.begin(None, None), 10)
+
+
+@pytest.mark.parametrize("late", [("mallorys", "bob"), ("bobs", "bob")])
+async def test_who_had_the_last_turn_waits_for_one_who_came_after_it(late: tuple[str, str]) -> None:
+    turns, order, came = Turns(), list[str](), list[asyncio.Task[None]]()
+
+    async def work(group: str, caller: str) -> None:
+        await turns.begin(group, caller)
+        order.append(caller)
+        if len(order) == 2:
+            came.append(asyncio.create_task(work(*late)))
+
+    await asyncio.gather(*(work("mallorys", "mallory") for _ in range(4)))
+    await asyncio.gather(*came)
+    assert order == ["mallory", "mallory", "bob", "mallory", "mallory"]

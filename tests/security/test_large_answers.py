@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from loadtest.cluster import Replica, wait_until
+from loadtest.cluster import REPOSITORY, Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.security.costs import Sent, call
 from tests.security.crowd import AUDIENCE, SECRET, Storm, p99, peak_bytes, times_of
@@ -19,6 +20,7 @@ from tests.upstreams.servers.plain_http import Exchange, PlainServer
 
 pytestmark = pytest.mark.slow
 
+PROGRAM: Final = REPOSITORY / "tests" / "upstreams" / "servers" / "large.py"
 UPSTREAMS: Final = 4
 CALLS: Final = 200
 TEXT_BYTES: Final = 15_000_000
@@ -50,13 +52,39 @@ async def answer(exchange: Exchange) -> None:
         exchange.json({"jsonrpc": "2.0", "id": int(found[1]), "result": {"resultType": "complete", **result}})
 
 
-@pytest.fixture
-def replica(tmp_path: Path) -> Iterator[Replica]:
+async def answer_in_session(exchange: Exchange) -> None:
+    """Serve the same tool to clients that have begun a session."""
+    message = json.loads(exchange.body) if exchange.method == "POST" else {}
+    if exchange.method != "POST" or "id" not in message:
+        exchange.reply(202 if exchange.method == "POST" else 405)
+    elif message["method"] == "tools/call":
+        exchange.reply(200, ANSWER % message["id"], [("content-type", "application/json")])
+    elif message["method"] == "initialize":
+        version, info = message["params"]["protocolVersion"], {"name": "large", "version": "1"}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        exchange.reply(200, body, [("content-type", "application/json"), ("mcp-session-id", "s")])
+    elif message["method"] == "tools/list":
+        result = {"tools": [{"name": "large", "inputSchema": {"type": "object"}}]}
+        exchange.json({"jsonrpc": "2.0", "id": message["id"], "result": result})
+    else:
+        exchange.json({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32600, "message": "no session"}}, 400)
+
+
+def entry_of(kind: str, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Start an upstream, or say how it is started."""
+    if kind == "program":
+        return {"command": sys.executable, "args": ["-S", str(PROGRAM), str(TEXT_BYTES)]}
+    server = PlainServer(answer_in_session if kind == "session" else answer)
+    return {"type": "http", "url": stack.enter_context(server).url}
+
+
+@pytest.fixture(params=["stateless", "session", "program"])
+def replica(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Replica]:
     with contextlib.ExitStack() as stack:
-        urls = [stack.enter_context(PlainServer(answer)).url for _ in range(UPSTREAMS)]
         file = tmp_path / "upstreams.json"
         file.write_text(
-            json.dumps({"mcpServers": {f"up{n}": {"type": "http", "url": url} for n, url in enumerate(urls)}})
+            json.dumps({"mcpServers": {f"up{n}": entry_of(request.param, stack) for n in range(UPSTREAMS)}})
         )
         environ = {
             "GATEWAY_TOOLS": "tests.security.crowd",

@@ -47,7 +47,7 @@ class Decoding:
         Raises:
             TimeoutError: its turn had not come before the deadline, on the clock of the event loop.
         """
-        if len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS):
+        if is_quick(body):
             return decode(self._heal)
         async with asyncio.timeout_at(deadline):
             await self._turns.begin(self._upstream, caller)
@@ -63,6 +63,11 @@ class Decoding:
         if isinstance(message, Notice):
             count(-size, decoded=True)
         return message
+
+
+def is_quick(body: bytes) -> bool:
+    """Return whether a message is decoded at once, and takes little memory."""
+    return len(body) <= QUICK_COMMAS or (len(body) <= QUICK_BYTES and body.count(b",") <= QUICK_COMMAS)
 
 
 def _decoded_bytes(body: bytes) -> int:

@@ -46,7 +46,7 @@ from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import NOBODY, RequestOptions, UpstreamCaller
-from gateway.upstreams.readings import CountAnswer, Readings, count_nothing
+from gateway.upstreams.readings import CountAnswer, Readings, count_nothing, readings_of_answers
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
     from gateway.observability.tracing import Traces
@@ -96,11 +96,6 @@ _SERVER_ERRORS: Final = 500
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
 
 T = TypeVar("T")
-
-
-def readings_of_answers() -> Readings:
-    """Return what bounds the memory of answers while they are read."""
-    return Readings("answers", UpstreamFailure)
 
 
 class HttpJob(msgspec.Struct, frozen=True):

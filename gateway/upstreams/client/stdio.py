@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gateway.children.children import ChildProcess
@@ -37,7 +37,7 @@ from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client.connections import Subscribers
-from gateway.upstreams.client.decoding import Decoding
+from gateway.upstreams.client.decoding import Decoding, is_quick
 from gateway.upstreams.client.hearing import KINDS, MAX_NOTICE_BYTES, Hearing
 from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.measured import MeasuredRequests
@@ -47,6 +47,7 @@ from gateway.upstreams.client.replies import is_question, reply_to
 from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import RequestOptions, UpstreamCaller
+from gateway.upstreams.readings import CountAnswer, Keep, Readings, readings_of_answers
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
     from gateway.observability.tracing import Traces
@@ -69,10 +70,12 @@ class UnreadReplies(Exception):
 
 
 class _WaitingRequest:
-    """A request that waits for its answer, which may be a failure."""
+    """A request of `caller` that waits for its answer, which may be a failure. `kept` releases what that takes."""
 
-    def __init__(self, number: int, max_bytes: int, hearing: Hearing) -> None:
+    def __init__(self, number: int, caller: Principal | None, max_bytes: int, hearing: Hearing) -> None:
         self.number = number
+        self.caller = caller
+        self.kept: Sequence[Callable[[], None]] = ()
         self.max_bytes = max_bytes
         self.hearing = hearing
         self.is_written = False
@@ -83,6 +86,14 @@ class _WaitingRequest:
         """Take the answer. Only the first one counts."""
         if not self.answer.done():
             self.answer.set_result(answer)
+
+    def hand_over(self, keep: Keep | None) -> None:
+        """Let the memory of the answer be released when it is not used any more: now, if nobody wants to say when."""
+        for release in self.kept:
+            if keep is None:
+                release()
+            else:
+                keep(release)
 
 
 class ChildConnection:
@@ -103,12 +114,15 @@ class ChildConnection:
         roots: Sequence[str] = (),
         tracing: Traces | None = None,
         turns: Turns | None = None,
+        readings: Readings | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._upstream = upstream
         self._program = program
         self._telemetry = telemetry
-        self._decoding = Decoding(upstream, Turns() if turns is None else turns, Healing(upstream, telemetry))
+        self._heal = Healing(upstream, telemetry)
+        self._decoding = Decoding(upstream, Turns() if turns is None else turns, self._heal)
+        self._readings = readings_of_answers() if readings is None else readings
         self._client_info = client_info
         self._subscribers = subscribers
         self._max_line_bytes = max_line_bytes
@@ -201,7 +215,8 @@ class ChildConnection:
         envelope = Envelope(self._client_info, {}, token if wants_progress else None, traceparent=traceparent)
         body = encode_earlier_request(number, method, params, envelope)
         hearing = Hearing(token, options.get("on_notice"), wants_progress, options.get("log_level"))
-        call = self._calls[number] = self._by_token[token] = _WaitingRequest(number, options["max_bytes"], hearing)
+        call = _WaitingRequest(number, principal, options["max_bytes"], hearing)
+        self._calls[number] = self._by_token[token] = call
         try:
             async with asyncio.timeout(options["seconds"]):
                 await self._write(body, call)
@@ -214,6 +229,7 @@ class ChildConnection:
             raise
         finally:
             del self._calls[number], self._by_token[token]
+            call.hand_over(options.get("keep"))
         return self._result_of(answer, method)
 
     def _result_of(self, answer: Result | ErrorAnswer | UpstreamFailure, method: str) -> Result:
@@ -293,26 +309,49 @@ class ChildConnection:
 
     async def _take(self, line: Line, child: ChildProcess) -> None:
         """Take one line."""
+        kept: list[Callable[[], None]] = []
         try:
-            number, message = await self._decoded(line)
+            number, message = await self._decoded(line, kept.append)
         except Malformed as error:
-            self._skip(line, str(error))
+            self._skip(line, Reason.MALFORMED, str(error))
             return
+        except UpstreamFailure as failure:
+            self._skip(line, failure.reason, failure.detail)
+            return
+        if isinstance(message, Result | ErrorAnswer):
+            self._answer(number, message, len(line.start), kept)
+            return
+        for release in kept:
+            release()
         if isinstance(message, Notice):
             self._hear(message, len(line.start))
-        elif isinstance(message, ServerRequest):
-            self._reply(message, child)
         else:
-            self._answer(number, message, len(line.start))
+            self._reply(message, child)
 
-    async def _decoded(self, line: Line) -> tuple[int | None, Message]:
-        """Read a message: a large one in a thread, in its turn."""
+    async def _decoded(self, line: Line, keep: Keep) -> tuple[int | None, Message]:
+        """Read a message: a large one in a thread, in its turn. Its memory is counted until it is released.
+
+        Raises:
+            Malformed: it is not a message.
+            UpstreamFailure: it is too large, or takes too much together with others.
+        """
         if not line.is_whole:
-            raise Malformed(f"the line has more than {self._max_line_bytes} bytes; {LIMIT_OPTION} sets the limit")
-        return await self._decoding.run(line.start, lambda heal: read_numbered(line.start, heal))
+            detail = f"the line has more than {self._max_line_bytes} bytes; {LIMIT_OPTION} sets the limit"
+            raise self._failure(Reason.TOO_LARGE, detail)
+        body = line.start
+        if is_quick(body):
+            return read_numbered(body, self._heal)
+        call = self._calls.get(answered_by(line) or 0)
+        caller = None if call is None else call.caller
 
-    def _skip(self, line: Line, reason: str) -> None:
-        """Skip a line that is not a message, or too long. The call that it seems to answer fails.
+        async def read(count: CountAnswer) -> tuple[int | None, Message]:
+            count(len(body))
+            return await self._decoding.run(body, lambda heal: read_numbered(body, heal), caller, count=count)
+
+        return await self._readings.read(self._upstream, caller, read, keep)
+
+    def _skip(self, line: Line, reason: Reason, detail: str) -> None:
+        """Skip a line that is not a message, or too large. The call that it seems to answer fails.
 
         Raises:
             LineTooLong: it may be the answer to any call.
@@ -322,23 +361,29 @@ class ChildConnection:
         number = answered_by(line)
         call = None if number is None else self._calls.get(number)
         if call is not None:
-            call.end(self._failure(Reason.MALFORMED if line.is_whole else Reason.TOO_LARGE, reason))
+            call.end(self._failure(reason, detail))
             return
-        if not line.is_whole and line.start.lstrip()[:1] == b"{":
-            raise LineTooLong(reason)
+        if reason is Reason.TOO_LARGE and line.start.lstrip()[:1] == b"{":
+            raise LineTooLong(detail)
         self._telemetry.dropped(self._upstream, "noise")
         if not self._has_logged_noise:
             self._has_logged_noise = True
             text = clean_line(line.start.decode("utf-8", "replace"))[:SHOWN_CHARACTERS]
-            extra = {"upstream": self._upstream, "line": text, "reason": reason}
+            extra = {"upstream": self._upstream, "line": text, "reason": detail}
             log.warning("an upstream writes lines to its standard output that are not messages", extra=extra)
 
-    def _answer(self, number: int | None, answer: Result | ErrorAnswer, size: int) -> None:
-        """Give an answer to its call. Drop one that no call waits for."""
+    def _answer(
+        self, number: int | None, answer: Result | ErrorAnswer, size: int, kept: Sequence[Callable[[], None]]
+    ) -> None:
+        """Give an answer to its call, with what releases its memory. Drop one that no call waits for."""
         call = None if number is None else self._calls.get(number)
         if call is None or call.answer.done():
             self._telemetry.dropped(self._upstream, "answer")
-        elif size > call.max_bytes:
+            for release in kept:
+                release()
+            return
+        call.kept = kept
+        if size > call.max_bytes:
             detail = f"the answer has more than {call.max_bytes} bytes; {LIMIT_OPTION} sets the limit"
             call.end(self._failure(Reason.TOO_LARGE, detail))
         else:

@@ -21,10 +21,10 @@ from gateway.upstreams.client import stateless
 from gateway.upstreams.client.decoding import QUICK_COMMAS
 from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.hearing import MAX_NOTICE_BYTES
-from gateway.upstreams.client.stateless import readings_of_answers
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
+from gateway.upstreams.readings import readings_of_answers
 from gateway.upstreams.texts import sentence_of
 from tests.upstreams.client.serving import CLIENT_INFO, SECONDS, Asking, Shop, asking, fine, notice, result
 from tests.upstreams.lists.fakes import until

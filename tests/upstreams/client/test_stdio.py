@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.sealing.principal import Principal
+from gateway.upstreams import readings
 from gateway.upstreams.client import programs, stdio
 from gateway.upstreams.client.connections import Subscribers
 from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.stdio import ChildConnection
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, RequestOptions, UpstreamCaller
+from gateway.upstreams.readings import readings_of_answers
 from tests.waiting import until
 
 SERVER = Path(__file__).parents[1] / "servers" / "stdio.py"
@@ -484,3 +486,47 @@ async def test_a_program_that_ends_before_anything_is_written_says_how_it_ended(
         await served.open()
     assert failed.value.reason is Reason.UNREACHABLE
     assert failed.value.detail == "its program was killed by SIGKILL; it wrote: out of luck"
+
+
+async def test_a_large_answer_counts_until_nobody_uses_it(factory: Factory) -> None:
+    counted = readings_of_answers()
+    served = factory.make(readings=counted)
+    await served.open()
+    kept: list[Callable[[], None]] = []
+    large = {"name": "large", "arguments": {"size": 90_000}}
+    await served.request("tools/call", large, keep=kept.append)
+    assert counted.memory > 90_000
+    for release in kept:
+        release()
+    assert counted.memory == 0
+    await served.request("tools/call", large)
+    assert counted.memory == 0, "nobody says when it is not used any more"
+    failure = await served.fails("large", {"size": 90_000}, keep=kept.append, max_bytes=80_000)
+    assert failure.reason is Reason.TOO_LARGE
+    kept[-1]()
+    assert counted.memory == 0
+
+
+async def test_a_large_answer_that_comes_too_late_or_is_an_announcement_does_not_count(factory: Factory) -> None:
+    counted = readings_of_answers()
+    served = factory.make(readings=counted)
+    await served.open()
+    text = "x" * 90_000
+    late = '{"jsonrpc":"2.0","id":99,"result":{"a":"' + text + '"}}\n'
+    announced = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"a":"' + text + '"}}\n'
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"text":"1"}]}}\n'
+    await served.call("written", {"text": late + announced + answer})
+    assert served.dropped("answer") == 1
+    assert counted.memory == 0
+
+
+async def test_an_answer_that_takes_too_much_with_others_fails_its_call_alone(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readings, "MAX_BYTES_OF_UPSTREAM", 85_000)
+    served = factory.make()
+    await served.open()
+    failure = await served.fails("large", {"size": 90_000})
+    assert (failure.reason, failure.sent) == (Reason.TOO_LARGE, True)
+    assert "too much memory together" in failure.detail
+    assert await served.call("echo") == {}
