@@ -21,6 +21,7 @@ from gateway.runtime.sources import Clock
 from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.stateless import StatelessClient
+from gateway.upstreams.client.task_tools import TaskTools
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
@@ -94,6 +95,8 @@ class EraClient:
             "session": sessions,
         }
         self._dialect = dialect
+        self._task_tools = TaskTools(upstream)
+        self._introduction: Mapping[str, Any] = {}
         self._clock = clock
         self._learning = asyncio.Lock()
         self._era: KnownEra | None = None
@@ -138,6 +141,8 @@ class EraClient:
                 raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it is stateless no more")
             options["seconds"] = ends_at - self._clock()
         try:
+            if era == "sessionless":
+                return await self._task_tools.request(self._sessionless, self._introduction, method, params, **options)
             return await self._clients[era].request(method, params, **options)
         except UpstreamError as error:
             if error.code in _OTHER_ERA and self._clock() >= self._trusted_until:
@@ -273,6 +278,7 @@ class EraClient:
         if version not in SPOKEN:
             raise self._malformed(f"its answer to initialize names none of the versions {', '.join(SPOKEN)}")
         self._dialect.version = version
+        self._introduction = result
         offered = capabilities if isinstance(capabilities, dict) else {}
         return {
             "capabilities": {name: {} if type(said) is dict else said for name, said in offered.items()},
