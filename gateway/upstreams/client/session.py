@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.upstreams.client.connections import ConnectionPool, PooledConnection, Subscribers
-from gateway.upstreams.client.task_tools import TaskTools
+from gateway.upstreams.client.task_tools import TaskTools, offers_tasks
 from gateway.upstreams.config.definition import Scope
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, UpstreamCaller
@@ -27,6 +27,7 @@ MAX_WAITING_CHANGES: Final = 1000
 """How many changes may wait to be passed on. They say only that something is to be read again."""
 
 _RESOURCES: Final = "resourceSubscriptions"
+_ABOUT_TOOLS: Final = frozenset({"tools/list", "tools/call"})
 _CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
@@ -69,7 +70,9 @@ class SessionClient:
                 introduction = pooled.introduction
                 return {name: introduction.get(name) for name in ("capabilities", "instructions")}
             remaining: RequestOptions = {**options, "seconds": ends_at - loop.time()}
-            return await self._task_tools.request(pooled.connection, pooled.introduction, method, params, **remaining)
+            if method in _ABOUT_TOOLS and offers_tasks(pooled.introduction):
+                return await self._task_tools.request(pooled.connection, method, params, **remaining)
+            return await pooled.connection.request(method, params, **remaining)
 
     @contextlib.asynccontextmanager
     async def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AsyncIterator[Changes]:

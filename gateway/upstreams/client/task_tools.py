@@ -28,16 +28,20 @@ CANCEL_SECONDS: Final = 2.0
 SPARE_SECONDS: Final = 60.0
 """How much longer than the call an upstream is to keep its task."""
 
-_ABOUT_TOOLS: Final = frozenset({"tools/list", "tools/call"})
 _MAX_ID_CHARS: Final = 1024
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
-class TaskTools:
-    """Knows which tools of an upstream run only as tasks, and calls them.
+def offers_tasks(introduction: Mapping[str, Any]) -> bool:
+    """Return whether the answer to `initialize` says that tools may run as tasks."""
+    offered: Any = introduction
+    for name in ("capabilities", "tasks", "requests", "tools", "call"):
+        offered = offered.get(name) if isinstance(offered, Mapping) else None
+    return offered is not None
 
-    `requests` send to one session, in which `introduction` was the answer to `initialize`.
-    """
+
+class TaskTools:
+    """Knows which tools of an upstream run only as tasks, and calls them. `requests` send to one session."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
@@ -46,16 +50,9 @@ class TaskTools:
         self._tokens = itertools.count(-1, -1)  # unlike all ids of requests, which are tokens too
 
     async def request(
-        self,
-        requests: Requests,
-        introduction: Mapping[str, Any],
-        method: str,
-        params: Mapping[str, Any],
-        **options: Unpack[RequestOptions],
+        self, requests: Requests, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
         """Send a request and return its result: that of the task if it becomes one. Lists say which tools do."""
-        if method not in _ABOUT_TOOLS or not _offers_tasks(introduction):
-            return await requests.request(method, params, **options)
         if method == "tools/call":
             if not self._is_known:
                 await self._read(requests, options)
@@ -140,13 +137,6 @@ class TaskTools:
         own: RequestOptions = {**_plain(options), "seconds": CANCEL_SECONDS, "max_bytes": _MAX_ANSWER_BYTES}
         with contextlib.suppress(UpstreamError, UpstreamFailure):
             await requests.request("tasks/cancel", {"taskId": task_id}, **own)
-
-
-def _offers_tasks(introduction: Mapping[str, Any]) -> bool:
-    offered: Any = introduction
-    for name in ("capabilities", "tasks", "requests", "tools", "call"):
-        offered = offered.get(name) if isinstance(offered, Mapping) else None
-    return offered is not None
 
 
 def _plain(options: RequestOptions) -> RequestOptions:
