@@ -208,6 +208,14 @@ async def test_a_resource_that_changes_is_announced_until_nobody_listens(
         await asyncio.to_thread(wait_until, lambda: _count(server, followed) == 0, "the end of the subscriptions")
 
 
+@pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != RELEASED])
+async def test_older_clients_are_promised_no_changes(site: Site, wire: str) -> None:
+    async with older(wire, site) as client:
+        offered = client.server["capabilities"]
+    assert {"tools", "prompts", "resources", "completions", "logging"} <= offered.keys()
+    assert not any(offered[kind].get(name) for kind in offered for name in ("listChanged", "subscribe"))
+
+
 # In tasks of the gateway, which a worker runs.
 
 

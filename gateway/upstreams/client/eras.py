@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from gateway.protocol.upstream.earlier_requests import SPOKEN
+from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.protocol.versions import INITIALIZE, RELEASED
 from gateway.runtime.sources import Clock
 from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.stateless import StatelessClient
+from gateway.upstreams.client.task_tools import TaskTools
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
@@ -46,6 +48,7 @@ _OTHER_ERA: Final = frozenset({-32000, -32600, -32022})
 """Errors by which an upstream may say that it is spoken to in the wrong way: no session, no such version."""
 _NO_SUCH_METHOD: Final = -32601
 _SERVER_ERRORS: Final = 500
+_ABOUT_TOOLS: Final = frozenset({"tools/list", "tools/call"})
 _CONTINUES: Final = frozenset({"requestState", "inputResponses"})
 """Members of a request that continues a call, as only 2026-07-28 has them."""
 
@@ -94,6 +97,8 @@ class EraClient:
             "session": sessions,
         }
         self._dialect = dialect
+        self._task_tools = TaskTools(upstream)
+        self._offers_tasks = False
         self._clock = clock
         self._learning = asyncio.Lock()
         self._era: KnownEra | None = None
@@ -138,6 +143,8 @@ class EraClient:
                 raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it is stateless no more")
             options["seconds"] = ends_at - self._clock()
         try:
+            if era == "sessionless" and self._offers_tasks and method in _ABOUT_TOOLS:
+                return await self._task_tools.request(self._sessionless, method, params, **options)
             return await self._clients[era].request(method, params, **options)
         except UpstreamError as error:
             if error.code in _OTHER_ERA and self._clock() >= self._trusted_until:
@@ -273,6 +280,7 @@ class EraClient:
         if version not in SPOKEN:
             raise self._malformed(f"its answer to initialize names none of the versions {', '.join(SPOKEN)}")
         self._dialect.version = version
+        self._offers_tasks = SessionIntroduction(result).offers_tasks
         offered = capabilities if isinstance(capabilities, dict) else {}
         return {
             "capabilities": {name: {} if type(said) is dict else said for name, said in offered.items()},

@@ -69,18 +69,19 @@ class TaskTools:
         self._is_known = self._is_known or "nextCursor" not in page
 
     async def _read(self, requests: Requests, options: RequestOptions) -> None:
-        """Read the list of tools. If that fails, the call shows what is wrong."""
+        """Read the list of tools. If there is no answer, the call shows what is wrong, and the next one tries again."""
         own: RequestOptions = {**_plain(options), "seconds": min(LIST_SECONDS, options["seconds"])}
         cursor: dict[str, Any] = {}
-        with contextlib.suppress(UpstreamError, UpstreamFailure, TimeoutError):
+        with contextlib.suppress(UpstreamFailure, TimeoutError):
             async with asyncio.timeout(own["seconds"]):
-                for _ in range(MAX_PAGES):
-                    page = await requests.request("tools/list", cursor, **own)
-                    self._learn(page)
-                    if self._is_known:
-                        return
-                    cursor = {"cursor": page["nextCursor"]}
-        self._is_known = True
+                with contextlib.suppress(UpstreamError):
+                    for _ in range(MAX_PAGES):
+                        page = await requests.request("tools/list", cursor, **own)
+                        self._learn(page)
+                        if self._is_known:
+                            return
+                        cursor = {"cursor": page["nextCursor"]}
+                self._is_known = True
 
     async def _run(self, requests: Requests, params: Mapping[str, Any], options: RequestOptions) -> dict[str, Any]:
         """Have a task created, and return its result. If that does not come, the task is cancelled."""

@@ -211,6 +211,13 @@ async def test_a_question_ends_the_call_within_a_second(site: Site, upstream: st
             assert in_session(upstream) in reply.text
 
 
+@pytest.mark.parametrize("upstream", ["typescript1-sessions", "typescript1-events", "typescript1-json"])
+async def test_a_tool_that_the_sdk_runs_only_as_a_task_is_a_tool(site: Site, upstream: str) -> None:
+    async with site.user("studies") as user:
+        for _ in site.urls:
+            assert (await user.call(f"{upstream}__study", {"of": "bees"})).text == "studied bees"
+
+
 async def test_a_question_on_the_stream_of_the_session_ends_the_call_too(site: Site) -> None:
     async with site.user("aside") as user:
         for _ in site.urls:

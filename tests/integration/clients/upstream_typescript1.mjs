@@ -12,13 +12,18 @@ const require = createRequire(resolve(folder, 'package.json'));
 const { McpServer, ResourceTemplate } = require('@modelcontextprotocol/sdk/server/mcp.js');
 const { StdioServerTransport } = require('@modelcontextprotocol/sdk/server/stdio.js');
 const { StreamableHTTPServerTransport } = require('@modelcontextprotocol/sdk/server/streamableHttp.js');
+const { InMemoryTaskStore } = require('@modelcontextprotocol/sdk/experimental/tasks');
 const { ElicitResultSchema } = require('@modelcontextprotocol/sdk/types.js');
 const { z } = require('zod');
+
+const taskStore = new InMemoryTaskStore(); // of all servers, since each request may have one of its own
+const tasks = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
+const STUDY_MS = 100;
 
 const text = value => ({ content: [{ type: 'text', text: value }] });
 
 function made() {
-    const server = new McpServer({ name: 'typescript1', version: '1' });
+    const server = new McpServer({ name: 'typescript1', version: '1' }, { capabilities: { tasks }, taskStore });
     server.registerTool('echo', { inputSchema: { text: z.string() } }, ({ text: said }) => text(said));
     const sum = { inputSchema: { a: z.number(), b: z.number() }, outputSchema: { result: z.number() } };
     server.registerTool('add', sum, ({ a, b }) => ({ ...text(`${a + b}`), structuredContent: { result: a + b } }));
@@ -31,6 +36,17 @@ function made() {
         const requestedSchema = { type: 'object', properties: { name: { type: 'string' } } };
         const params = { mode: 'form', message: 'What is your name?', requestedSchema };
         return text((await extra.sendRequest({ method: 'elicitation/create', params }, ElicitResultSchema)).action);
+    });
+    server.experimental.tasks.registerToolTask('study', { inputSchema: { of: z.string() } }, {
+        createTask: async ({ of }, { taskStore: own, taskRequestedTtl: ttl, sessionId }) => {
+            const task = await own.createTask({ ttl, pollInterval: STUDY_MS });
+            // The server of this request may have been closed by then.
+            const ended = () => taskStore.storeTaskResult(task.taskId, 'completed', text(`studied ${of}`), sessionId);
+            setTimeout(ended, STUDY_MS);
+            return { task };
+        },
+        getTask: (_, { taskStore: own, taskId }) => own.getTask(taskId),
+        getTaskResult: (_, { taskStore: own, taskId }) => own.getTaskResult(taskId)
     });
     let calls = 0;
     server.registerTool('count', {}, () => text(`${++calls}`));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NoReturn
 
 import msgspec
@@ -19,10 +19,11 @@ from gateway.upstreams.credentials import PlainHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY
 from tests.upstreams.client.serving import CLIENT_INFO, NAME, SECONDS, Counting, Shop, result, sessions_with
-from tests.upstreams.servers.earlier import OFFERED, REFUSALS, VERSIONS, Earlier
+from tests.upstreams.servers.earlier import OFFERED, REFUSALS, VERSIONS, Earlier, text
 from tests.upstreams.servers.plain_http import Exchange, Served
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.servers.session import InSessions
+from tests.upstreams.servers.tasks import STUDY, TASKS
 
 OPTIONS: dict[str, Any] = {"requester": NOBODY, "seconds": SECONDS, "max_bytes": 1 << 20}
 AUTO: ByGlob[Era] = ByGlob("auto")
@@ -114,6 +115,23 @@ async def test_a_server_that_gives_a_session_is_called_in_sessions_and_the_first
                 *("initialize", "notifications/initialized", "GET", "tools/call"),
             ]
             assert server.ended == ["s-1"]
+
+
+async def test_a_server_without_sessions_may_run_a_tool_only_as_a_task() -> None:
+    class Studying(Earlier):
+        async def _result(self, exchange: Exchange, message: Any, params: Mapping[str, Any]) -> dict[str, Any] | None:
+            if message["method"] == "tools/list":
+                return {"tools": [STUDY]}
+            if message["method"] == "tools/call" and "task" in params:
+                return {"task": {"taskId": "t-1", "status": "working"}}
+            if message["method"] == "tasks/result" and params == {"taskId": "t-1"}:
+                return text("studied")
+            return await super()._result(exchange, message, params)
+
+    with Studying(offered={**OFFERED, "tasks": TASKS}) as server:
+        async with speaking(server) as upstream:
+            assert (await upstream.call("study"))["content"][0]["text"] == "studied"
+            assert server.methods == ["server/discover", "initialize", "tools/list", "tools/call", "tasks/result"]
 
 
 async def test_a_server_of_both_eras_is_called_stateless() -> None:

@@ -11,6 +11,7 @@ from gateway.upstreams.client import task_tools
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from loadtest.cluster import wait_until
 from tests.upstreams.client.test_sessions import calling
+from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.session import InSessions
 from tests.upstreams.servers.tasks import WithTasks
 
@@ -119,16 +120,34 @@ async def test_a_server_that_answers_at_once_has_answered() -> None:
             assert await upstream.call("study") == "at once"
 
 
-async def test_a_list_that_cannot_be_read_leaves_the_call_to_the_server() -> None:
+async def test_a_list_that_cannot_be_read_leaves_the_call_to_the_server_and_is_read_for_the_next_one() -> None:
     class Listless(WithTasks):
-        async def _of(self, message: Any, params: Any) -> dict[str, Any]:
-            if message["method"] == "tools/list":
-                raise ConnectionError
-            return await super()._of(message, params)
+        async def _answered(self, exchange: Exchange, message: Any, name: str) -> None:
+            if message["method"] == "tools/list" and self.methods.count("tools/list") == 1:
+                exchange.cut()
+            else:
+                await super()._answered(exchange, message, name)
 
     with Listless() as server:
         async with calling(server) as upstream:
             assert await upstream.call("study") == "study requires task augmentation"
+            assert await upstream.call("study", {"subject": "bees"}) == "studied bees"
+
+
+async def test_a_server_that_refuses_to_list_is_asked_once() -> None:
+    class Unlisted(WithTasks):
+        async def _answered(self, exchange: Exchange, message: Any, name: str) -> None:
+            if message["method"] == "tools/list":
+                error = {"code": -32601, "message": "no list"}
+                exchange.json({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            else:
+                await super()._answered(exchange, message, name)
+
+    with Unlisted() as server:
+        async with calling(server) as upstream:
+            for _ in range(2):
+                assert await upstream.call("study") == "study requires task augmentation"
+        assert server.methods.count("tools/list") == 1
 
 
 async def test_a_list_without_end_is_read_in_part() -> None:
