@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
 # Clients and servers in Python, by the name of their folder in tests/peers.
 PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 mcp1-2025-03 pydantic-ai langchain google-adk openai-agents stdio-servers)
+OFFICE_STAMP := .venvs/office-servers/.installed
 SERVERS_STAMP := .venvs/servers/.installed
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 ENVOY_STAMP := .venvs/envoy/.installed
@@ -30,7 +31,7 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py tests/deploy/test_dashboard_live.py
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in its own environment, belong to `make conformance`, as do the scenarios of a proposal.
-CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
+CLIENTS := tests/integration/clients tests/integration/frameworks tests/published/test_reference.py tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Tests of the playground and of pages on other sites drive Chromium; `make playground` runs them.
 BROWSED := tests/playground
 # Agents that people use take a gigabyte; `make agents` runs them by hand, and `make test` replays what they sent.
@@ -64,7 +65,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test slow quick check disconnected compiled conformance agents proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
+.PHONY: help run demo test slow quick check disconnected compiled conformance published agents proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +104,9 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SER
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
+
+published: $(STAMP) $(NODE_STAMP) $(PYTHON_CLIENTS) $(PUBLISHED_STAMP) $(OFFICE_STAMP) ## Call each tool of published servers through two replicas (PUBLISHED="-k excel")
+	@$(RUN) pytest -n 0 tests/published $(PUBLISHED)
 
 agents: $(STAMP) $(AGENTS_STAMP) ## Drive Claude Code, Codex and other agents, and record what they send (AGENT="-k codex")
 	@$(need_tmux)
@@ -271,7 +275,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP) $(AUDIT_STAMP) $(DEPLOY_STAMP) $(PROSE_STAMP) $(REDIS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(OFFICE_STAMP) $(DOCS_STAMP) $(TYPING_STAMP) $(AUDIT_STAMP) $(DEPLOY_STAMP) $(PROSE_STAMP) $(REDIS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 
