@@ -1,4 +1,4 @@
-"""What holds for every file of servers. The modules of the files import these tests."""
+"""Tests of every file of servers, which the modules of the files import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tests.published.published import Tried, calls_of
 from tests.upstreams.site import Site
 from tests.wires.draft.messages import call_params
 
-VARYING = re.compile(rb"\d{4}-\d\d-\d\d[T ][0-9:.+-]+Z?|[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d{4} [0-9:]+ GMT|\b[0-9a-f]{40}\b")
+VARYING = re.compile(
+    rb"\d{4}-\d\d-\d\d[T ][0-9:.+-]+Z?|[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d{4} [0-9:]+ GMT|\b[0-9a-f]{40}\b"
+)
 """Times, and the hashes of commits, which depend on them."""
 
 
