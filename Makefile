@@ -36,6 +36,8 @@ CLIENTS := tests/integration/clients tests/integration/frameworks tests/publishe
 BROWSED := tests/playground
 # Agents that people use take a gigabyte; `make agents` runs them by hand, and `make test` replays what they sent.
 AGENTS := tests/agents/test_live.py
+# Servers that people use take a gigabyte too; `make published` runs them by hand, and `make conformance` the small ones.
+PUBLISHED_SERVERS := tests/published/test_office.py tests/published/test_sdks.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
 # The previous release has an environment of its own; `make releases` runs it beside this one.
@@ -106,7 +108,7 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SER
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
 
 published: $(STAMP) $(NODE_STAMP) $(PYTHON_CLIENTS) $(PUBLISHED_STAMP) $(OFFICE_STAMP) ## Call each tool of published servers through two replicas (PUBLISHED="-k excel")
-	@$(RUN) pytest -n 0 tests/published $(PUBLISHED)
+	@$(RUN) pytest -n 0 $(PUBLISHED_SERVERS) $(PUBLISHED)
 
 agents: $(STAMP) $(AGENTS_STAMP) ## Drive Claude Code, Codex and other agents, and record what they send (AGENT="-k codex")
 	@$(need_tmux)
@@ -257,7 +259,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 $(need_programs) && rm -f $(TESTED) .coverage .coverage.* && \
-	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(AGENTS) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(AGENTS) $(PUBLISHED_SERVERS) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
