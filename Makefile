@@ -31,12 +31,14 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py tests/deploy/test_dashboard_live.py
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in its own environment, belong to `make conformance`, as do the scenarios of a proposal.
-CLIENTS := tests/integration/clients tests/integration/frameworks tests/published/test_reference.py tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
+CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Tests of the playground and of pages on other sites drive Chromium; `make playground` runs them.
 BROWSED := tests/playground
 # Agents that people use take a gigabyte; `make agents` runs them by hand, and `make test` replays what they sent.
 AGENTS := tests/agents/test_live.py
 # Servers that people use take a gigabyte too; `make published` runs them by hand, and `make conformance` the small ones.
+# One process runs each file, because all of its servers would start in each one.
+REFERENCE_SERVERS := tests/published/test_reference.py
 PUBLISHED_SERVERS := tests/published/test_office.py tests/published/test_sdks.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
@@ -105,7 +107,7 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SER
 	@$(need_redis)
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
-	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
+	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS) && $(RUN) pytest -n 0 $(REFERENCE_SERVERS))
 
 published: $(STAMP) $(NODE_STAMP) $(PYTHON_CLIENTS) $(PUBLISHED_STAMP) $(OFFICE_STAMP) ## Call each tool of published servers through two replicas (PUBLISHED="-k excel")
 	@$(RUN) pytest -n 0 $(PUBLISHED_SERVERS) $(PUBLISHED)
@@ -259,7 +261,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 $(need_programs) && rm -f $(TESTED) .coverage .coverage.* && \
-	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(AGENTS) $(PUBLISHED_SERVERS) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(AGENTS) $(REFERENCE_SERVERS) $(PUBLISHED_SERVERS) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)

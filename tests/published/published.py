@@ -216,7 +216,8 @@ class Tried:
         with contextlib.ExitStack() as stack:
             for name, entry in self._commands.items():
                 self.direct[name] = stack.enter_context(contextlib.closing(Direct(entry)))
-                self.direct[name].open()
+            for direct in self.direct.values():
+                direct.open()
             for name, direct in self.direct.items():
                 for tool, arguments in calls_of(name).prepare:
                     direct.call(tool, self.places.put(arguments))
