@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
 # Clients and servers in Python, by the name of their folder in tests/peers.
 PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 mcp1-2025-03 pydantic-ai langchain google-adk openai-agents stdio-servers)
+OFFICE_STAMP := .venvs/office-servers/.installed
 SERVERS_STAMP := .venvs/servers/.installed
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 ENVOY_STAMP := .venvs/envoy/.installed
@@ -35,6 +36,10 @@ CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/dr
 BROWSED := tests/playground
 # Agents that people use take a gigabyte; `make agents` runs them by hand, and `make test` replays what they sent.
 AGENTS := tests/agents/test_live.py
+# Servers that people use take a gigabyte too; `make published` runs them by hand, and `make conformance` the small ones.
+# One process runs each file, because all of its servers would start in each one.
+REFERENCE_SERVERS := tests/published/test_reference.py
+PUBLISHED_SERVERS := tests/published/test_office.py tests/published/test_sdks.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
 # The previous release has an environment of its own; `make releases` runs it beside this one.
@@ -64,7 +69,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test slow quick check disconnected compiled conformance agents proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
+.PHONY: help run demo test slow quick check disconnected compiled conformance published agents proxies releases playground chaos loadtest soak fuzz docs sbom audit ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,7 +107,10 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SER
 	@$(need_redis)
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
-	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
+	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS) && $(RUN) pytest -n 0 $(REFERENCE_SERVERS))
+
+published: $(STAMP) $(NODE_STAMP) $(PYTHON_CLIENTS) $(PUBLISHED_STAMP) $(OFFICE_STAMP) ## Call each tool of published servers through two replicas (PUBLISHED="-k excel")
+	@$(RUN) pytest -n 0 $(PUBLISHED_SERVERS) $(PUBLISHED)
 
 agents: $(STAMP) $(AGENTS_STAMP) ## Drive Claude Code, Codex and other agents, and record what they send (AGENT="-k codex")
 	@$(need_tmux)
@@ -253,7 +261,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 $(need_programs) && rm -f $(TESTED) .coverage .coverage.* && \
-	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(AGENTS) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	$(RUN) pytest -n 3 -m "not slow and not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(SIDE_BY_SIDE) $(BROWSED) $(AGENTS) $(REFERENCE_SERVERS) $(PUBLISHED_SERVERS) $(TYPES) $(BILLS) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS) $(SLOW_AS_A_WHOLE)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
@@ -271,7 +279,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP) $(AUDIT_STAMP) $(DEPLOY_STAMP) $(PROSE_STAMP) $(REDIS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(OFFICE_STAMP) $(DOCS_STAMP) $(TYPING_STAMP) $(AUDIT_STAMP) $(DEPLOY_STAMP) $(PROSE_STAMP) $(REDIS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 

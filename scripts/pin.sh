@@ -43,7 +43,7 @@ upgrade=${1:-}
 echo uv >"$scratch/uv.txt"
 lock locked/pin.txt locked/pin.txt "$scratch/uv.txt"
 # A package that a peer shares with us gets our version, so that a comparison is about servers and not releases.
-for peer in bench/peers/sdk bench/peers/fastmcp bench/peers/envoy tests/peers/audit tests/peers/deploy tests/peers/docs tests/peers/fastmcp tests/peers/fuzz tests/peers/node tests/peers/published \
+for peer in bench/peers/sdk bench/peers/fastmcp bench/peers/envoy tests/peers/audit tests/peers/deploy tests/peers/docs tests/peers/fastmcp tests/peers/fuzz tests/peers/node tests/peers/office-servers tests/peers/published \
     tests/peers/browser tests/peers/agents tests/peers/pydantic-ai tests/peers/openai-agents tests/peers/prose tests/peers/redis tests/peers/servers \
     tests/peers/stdio-servers tests/peers/typing; do
     lock "$peer/locked.txt" "$peer/locked.txt" --constraint constraints.txt "$peer/requirements.txt"

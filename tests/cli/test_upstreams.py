@@ -269,6 +269,24 @@ def test_programs_are_listed_with_how_they_ended_and_their_last_words(tmp_path: 
     assert "exit code 2" in bad["reason"]
 
 
+def test_the_program_that_a_launcher_would_run_is_named(tmp_path: Path) -> None:
+    scripts = {
+        "npx": f'export PATH={tmp_path}:$PATH; exec "${{npm_config_script_shell:-/bin/sh}}" -c server',
+        "server": f"exec {sys.executable} -S {STDIO_SERVER}",
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    entry = {"command": str(tmp_path / "npx"), "args": ["-y", "server"]}
+    settings = Terminal(tmp_path, launched=entry, plain=program()).settings
+    lines = {line.split()[0]: line for line in show(settings, as_json=False)[0].splitlines()[1:3]}
+    assert f"it runs {tmp_path}/server" in lines["launched"]
+    assert "it runs" not in lines["plain"]
+    launched, plain = json.loads(show(settings, as_json=True)[0])
+    assert (launched["command"], launched["program"]) == (entry["command"], f"{tmp_path}/server")
+    assert "program" not in plain
+
+
 def test_a_program_that_does_not_run_is_a_warning_of_the_check(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, good=program(), bad=program("fails"))
     finding = next(

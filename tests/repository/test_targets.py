@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tests.locked_lists import TOP
 
 MAKEFILE = (TOP / "Makefile").read_text()
-OTHERS = ("check", "conformance", "agents", "proxies", "releases", "playground", "loadtest", "sbom")
+OTHERS = ("check", "conformance", "published", "agents", "proxies", "releases", "playground", "loadtest", "sbom")
 """The targets that run tests with pytest, besides `test` and `slow`."""
 
-NOT_IN_CI = {"sbom", "agents"}
+NOT_IN_CI = {"sbom", "agents", "published"}
 RUN_BY_OTHERS = ("tests/chaos/",)
 """Tests that a command of their own runs; `tests/repository/test_repository.py` tests its list."""
 

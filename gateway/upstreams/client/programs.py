@@ -135,6 +135,7 @@ class UpstreamProgram:
             extra = {"upstream": self._upstream, "reason": str(error)}
             log.warning("the launcher of an upstream stays: it is not clear what it runs", extra=extra)
             return self._written
+        self.last_lines.clear()
         log.info("program of an upstream found", extra={"upstream": self._upstream, "program": found.argv[0]})
         return found
 

@@ -1,4 +1,7 @@
-"""A server of fastmcp 4 without sessions. Usage: python sessionless_fastmcp.py PORT [json]."""
+"""A server of fastmcp 4 without sessions. Usage: python sessionless_fastmcp.py PORT [json].
+
+With the port `stdio`, it is a server on its standard streams.
+"""
 
 # mypy: ignore-errors
 # The type checker sees other versions, which are installed in its environment.
@@ -68,6 +71,9 @@ def item(number: str) -> str:
     return f"item {number}"
 
 
+if sys.argv[1] == "stdio":
+    server.run("stdio", show_banner=False, log_level="error")
+    sys.exit()
 server.run(
     "http",
     host="127.0.0.1",

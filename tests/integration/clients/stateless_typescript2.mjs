@@ -1,5 +1,6 @@
 // A server of the TypeScript SDK 2: stateless, for clients of 2026-07-28 and of 2025-11-25.
-// Usage: node stateless_typescript2.mjs FOLDER PORT, where FOLDER has the SDK in its node_modules.
+// Usage: node stateless_typescript2.mjs FOLDER PORT, where FOLDER has the SDK in its node_modules. With the port
+// `stdio`, it is a server of one client on its standard streams.
 
 import { createRequire } from 'node:module';
 import { createServer } from 'node:http';
@@ -9,6 +10,7 @@ const [folder, port] = process.argv.slice(2);
 const require = createRequire(resolve(folder, 'package.json'));
 const { McpServer, ResourceTemplate, acceptedContent, createMcpHandler, inputRequired } =
     require('@modelcontextprotocol/server');
+const { StdioServerTransport } = require('@modelcontextprotocol/server/stdio');
 const { z } = require('zod');
 
 const text = value => ({ content: [{ type: 'text', text: value }] });
@@ -62,4 +64,5 @@ const listener = createServer(async (request, response) => {
     if (answer.body) for await (const piece of answer.body) response.write(piece);
     response.end();
 });
-listener.listen(Number(port), '127.0.0.1');
+if (port === 'stdio') await made().connect(new StdioServerTransport());
+else listener.listen(Number(port), '127.0.0.1');

@@ -1,4 +1,7 @@
-"""A server of the `mcp` SDK 1.x. Usage: python upstream_python1.py PORT [json|sessions]; default: no sessions."""
+"""A server of the `mcp` SDK 1.x. Usage: python upstream_python1.py PORT [json|sessions]; default: no sessions.
+
+With the port `stdio`, it is a server on its standard streams.
+"""
 
 # mypy: ignore-errors
 # The type checker sees other versions, which are installed in its environment.
@@ -11,10 +14,11 @@ from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.fastmcp.utilities.types import Image
 from pydantic import BaseModel
 
+PORT = sys.argv[1]
 server = FastMCP(
     "python1",
     host="127.0.0.1",
-    port=int(sys.argv[1]),
+    port=0 if PORT == "stdio" else int(PORT),
     stateless_http="sessions" not in sys.argv,
     json_response="json" in sys.argv,
     log_level="ERROR",
@@ -104,4 +108,4 @@ def item(number: str) -> str:
     return f"item {number}"
 
 
-server.run("streamable-http")
+server.run("stdio" if PORT == "stdio" else "streamable-http")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
@@ -54,10 +54,13 @@ def unescaped(value: msgspec.Raw) -> bytes:
     return TEXTS.sub(lambda text: msgspec.json.encode(msgspec.json.decode(text[0])), bytes(value))
 
 
-async def read_from_both(site: Site, user: User, method: str, params: Mapping[str, Any]) -> list[Written]:
-    """Return the result that each of the replicas gives."""
+async def read_from_both(
+    site: Site, user: User, method: str, params: Mapping[str, Any], before: Callable[[], None] = lambda: None
+) -> list[Written]:
+    """Return the result that each of the replicas gives. `before` is called before each request."""
     results = []
     for url in site.urls:
+        before()
         body, headers = user.request(method, params)
         results.append(Written.of(await user.http.post(url, content=body, headers=headers)))
     return results

@@ -226,10 +226,11 @@ async def launching(tmp_path: Path, package: Path) -> AsyncIterator[Launching]:
 async def test_a_launcher_is_asked_once_and_then_its_program_is_started_without_it(
     launching: Launching, written: Sequence[str]
 ) -> None:
-    program = launching.program(written)
+    program = launching.program(written, first="echo warning >&2")
     assert program.path == ""
     assert not await launching.started(program)
     assert program.path == str(launching.package / "y")
+    assert not program.last_lines, "the warnings of a launcher are not those of the program"
     assert await launching.started(program)
     assert await launching.started(program)
     assert launching.runs == 1
