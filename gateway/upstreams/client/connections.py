@@ -153,8 +153,10 @@ class ConnectionPool:
             except TimeoutError:
                 detail = "its session did not open in time"
                 raise UpstreamFailure(self._upstream, Reason.TIMED_OUT, sent=False, detail=detail) from None
-            except Exception:
+            except Exception as error:
                 self.discard(pooled)
+                if isinstance(error, UpstreamFailure):
+                    error.sent = False  # only `initialize` was
                 raise
             yield pooled
         finally:
