@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.children.children import Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.upstream.json_lines import SKIP_FACTOR
 from gateway.sealing.principal import Principal
 from gateway.upstreams.client import programs, stdio
 from gateway.upstreams.client.connections import Subscribers
@@ -46,8 +47,7 @@ class Served:
             UpstreamMetrics(self.registry),
             client_info={"name": "gateway", "version": "1"},
             subscribers=self.subscribers,
-            max_line_bytes=LIMIT,
-            **more,
+            **{"max_line_bytes": LIMIT, **more},
         )
 
     async def open(self, seconds: float = SECONDS) -> dict[str, Any]:
@@ -338,6 +338,29 @@ async def test_a_program_that_hangs_in_initialize_is_given_up(factory: Factory, 
         await hanging.open(seconds=0.3)
     assert (failed.value.reason, failed.value.sent) == (Reason.TIMED_OUT, False)
     assert await served.call("echo") == {}
+
+
+@pytest.mark.parametrize("odd", ["twice", "early", "asks-first"])
+async def test_messages_around_the_answer_to_initialize_change_nothing(factory: Factory, odd: str) -> None:
+    served = factory.make(odd)
+    assert (await served.open())["protocolVersion"] == "2025-11-25"
+    assert await served.call("echo", {"number": 1}) == {"number": 1}
+    assert await served.call("echo", {"number": 2}) == {"number": 2}
+    assert served.dropped("answer") == (odd != "asks-first")
+
+
+async def test_a_line_without_an_end_takes_little_memory(factory: Factory) -> None:
+    limit = 100 << 20
+    served = factory.make(max_line_bytes=limit // SKIP_FACTOR)
+    await served.open()
+    before = resident_bytes()
+    failure = await served.fails("flood", seconds=30)
+    assert (failure.reason, failure.sent) == (Reason.CUT, True)
+    assert resident_bytes() - before < limit // 2
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def test_an_unknown_version_is_refused(factory: Factory) -> None:
