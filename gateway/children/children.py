@@ -111,17 +111,26 @@ class ChildProcess:
 
     async def _reader(self, end: int) -> asyncio.StreamReader:
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
-        file = os.fdopen(end, "rb", 0)
+        file = os.fdopen(end, "rb", 0, closefd=_closes_files(loop))
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
         self._pipes.append(transport)
         return reader
 
     async def _writer(self, end: int) -> asyncio.StreamWriter:
-        loop, file = asyncio.get_running_loop(), os.fdopen(end, "wb", 0)
+        loop = asyncio.get_running_loop()
+        file = os.fdopen(end, "wb", 0, closefd=_closes_files(loop))
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, file)
         self._pipes.append(transport)
         return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+def _closes_files(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a loop closes the file of a pipe, and not only its descriptor.
+
+    uvloop closes the descriptor, and then the file. By then, another thread may use the number for something else.
+    """
+    return isinstance(loop, asyncio.BaseEventLoop)
 
 
 class Children:

@@ -25,7 +25,7 @@ import msgspec
 import pytest
 
 from loadtest.cluster import REPOSITORY, Replica, free_port, wait_until
-from tests.children.running import alive, marker
+from tests.children.running import alive, below, marker
 from tests.upstreams.site import Site, User, entry
 from tests.wires.draft.messages import accept, call_params
 
@@ -253,26 +253,13 @@ def resident_pages(replica: Replica) -> int:
     return int(Path(f"/proc/{replica.pid}/statm").read_text().split()[1])
 
 
-def descendants(replica: Replica) -> int:
-    """Count the processes below a replica, also those that have ended and wait for their parent."""
-    parents: dict[int, int] = {}
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            with suppress(OSError):
-                parents[int(each.name)] = int((each / "stat").read_text().rpartition(")")[2].split()[1])
-    below = {replica.pid}
-    while more := {pid for pid, parent in parents.items() if parent in below} - below:
-        below |= more
-    return len(below) - 1
-
-
 @pytest.mark.timeout(60 + CALLS / 25)
 def test_every_call_ends_in_time_and_says_whether_the_upstream_may_have_acted(upstream: Killed, tmp_path: Path) -> None:
     with Site(tmp_path / "site", {"up": upstream.entry()}, None, {"GATEWAY_AUDIT_LOG": "off"}) as site:
         site.wait_listed()
         outcomes, keys, asking = Outcomes(), itertools.count(), upstream.asking
         asyncio.run(run_calls(site, outcomes, keys, lambda: len(outcomes.completed) >= WARM_CALLS, asking=asking))
-        before = [(descriptors(each), descendants(each), resident_pages(each)) for each in site.replicas]
+        before = [(descriptors(each), len(below(each.pid)), resident_pages(each)) for each in site.replicas]
 
         async def busy() -> None:
             killing = asyncio.create_task(kill_again_and_again(upstream))
@@ -294,9 +281,9 @@ def test_every_call_ends_in_time_and_says_whether_the_upstream_may_have_acted(up
             f"descriptors, children and pages {before}, then pages {after}"
         )
         check_accounts(outcomes, acted(upstream))
-        for replica, (opened, below, pages) in zip(site.replicas, before, strict=True):
+        for replica, (opened, children, pages) in zip(site.replicas, before, strict=True):
             wait_until(lambda r=replica, n=opened: descriptors(r) <= n * MOST_GROWTH, "descriptors as before")  # type: ignore[misc]
-            wait_until(lambda r=replica, n=below: descendants(r) <= n, "children as before")  # type: ignore[misc]
+            wait_until(lambda r=replica, n=children: len(below(r.pid)) <= n, "children as before")  # type: ignore[misc]
             assert resident_pages(replica) <= pages * MOST_GROWTH
             assert "Traceback (most recent call last)" not in replica.log_text()
 

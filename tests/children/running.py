@@ -51,6 +51,19 @@ def alive(mark: str) -> list[int]:
     return found
 
 
+def below(pid: int) -> set[int]:
+    """Return the processes that a process has started, and all that these have; also those that have just ended."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {each for each, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
 async def none_alive(mark: str, seconds: float) -> float:
     """Wait until no process has the word, and return how long that took."""
     began = time.monotonic()

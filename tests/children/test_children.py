@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from gateway.children.children import ChildFailure, ChildProcess, Children, Program
 from gateway.children.watcher import MARK
@@ -235,3 +236,23 @@ asyncio.run(main())
         os.kill(watcher, signal.SIGKILL)
     await gateway.wait()
     assert await none_alive(mark, 5) < 5
+
+
+@pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_the_pipes_of_a_child_are_closed_once_on_each_loop(make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """uvloop closes a descriptor, then its file: by then, another thread may have opened one of the same number."""
+
+    async def start_and_stop() -> None:
+        children = Children(1)
+        await (await children.start(python(ECHO))).stop()
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        for _ in range(3):
+            child = await children.start(python(ECHO))
+            files = [pipe.get_extra_info("pipe") for pipe in child._pipes]
+            await child.stop()
+            assert [file.closefd for file in files] == [make_loop is asyncio.new_event_loop] * 3
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # noqa: PTH208
+        await children.aclose()
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(start_and_stop())

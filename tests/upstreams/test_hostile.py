@@ -194,41 +194,41 @@ async def test_a_call_has_one_outcome_one_metric_and_no_effect_elsewhere(
 ) -> None:
     async with site.user() as user:
         assert (await user.call("bad__echo")).text == "fine"  # the breaker is closed
-        before = _counted(replica)
+        before = counted(replica, "bad")
         asked, memory, begun = len(calls.asked), resident_mib(replica), time.monotonic()
         reply, other = await asyncio.gather(
             user.call(f"bad__{tool}"), user.call("good__echo", {"text": "not affected"})
         )
         assert other.text == "not affected"
         assert time.monotonic() - begun < TIMEOUT_SECONDS + 2
-        after = _counted(replica)
+        after = counted(replica, "bad")
         assert resident_mib(replica) - memory < MAX_GROWTH_MIB
         assert SECRET not in json.dumps(reply.response)
         changed = {key: after[key] - before.get(key, 0) for key in after if after[key] != before.get(key, 0)}
         outcome = OUTCOMES[tool]
         if isinstance(outcome, Fails):
-            _check_failure(reply, outcome)
+            check_failure(reply, outcome, "bad")
             assert changed[("failures", outcome.reason)] == 1
             assert calls.asked[asked:].count(f"tools/call {tool}") == outcome.requests
         else:
-            _check_result(reply, outcome)
-        counted = {("dropped", outcome.dropped)} if outcome.dropped else set()
-        counted |= {("failures", outcome.reason)} if isinstance(outcome, Fails) else set()
-        assert changed.keys() == counted, "nothing else is counted"
+            check_result(reply, outcome)
+        kinds = {("dropped", outcome.dropped)} if outcome.dropped else set()
+        kinds |= {("failures", outcome.reason)} if isinstance(outcome, Fails) else set()
+        assert changed.keys() == kinds, "nothing else is counted"
         assert (await user.call("bad__echo")).text == "fine"
         assert (await user.call("good__echo", {"text": "still there"})).text == "still there"
     assert calls.followed == 0
 
 
-def _check_failure(reply: Reply, outcome: Fails) -> None:
+def check_failure(reply: Reply, outcome: Fails, upstream: str) -> None:
     assert reply.status == 200
     assert reply.result["isError"]
-    assert "bad" in reply.text, "it names the upstream"
+    assert upstream in reply.text, "it names the upstream"
     assert ("may have" in reply.text) == outcome.may_have_acted, reply.text
     assert len(reply.text) < 1000
 
 
-def _check_result(reply: Reply, outcome: Passes) -> None:
+def check_result(reply: Reply, outcome: Passes) -> None:
     if outcome.code is not None:
         assert reply.error["code"] == outcome.code
         assert reply.status < 500, "it is not the gateway that failed"
@@ -248,13 +248,13 @@ def _controls(text: str) -> list[str]:
     return [character for character in text if unicodedata.category(character) == "Cc" and character not in "\t\n"]
 
 
-def _counted(replica: Replica) -> dict[tuple[str, str], float]:
-    """Return failures and dropped things of the hostile upstream."""
+def counted(replica: Replica, upstream: str) -> dict[tuple[str, str], float]:
+    """Return failures and dropped things of an upstream."""
     return {
         (kind, labels[label]): value
         for kind, label in (("failures", "reason"), ("dropped", "what"))
         for labels, value in replica.samples(f"gateway_upstream_{kind}_total")
-        if labels["upstream"] == "bad"
+        if labels["upstream"] == upstream
     }
 
 

@@ -184,8 +184,10 @@ class ConnectionPool:
                     await pooled.opened()
             except TimeoutError:
                 raise self._failure(Reason.TIMED_OUT, "its session did not open in time") from None
-            except Exception:
+            except Exception as error:
                 self.discard(pooled)
+                if isinstance(error, UpstreamFailure):
+                    error.sent = False  # only `initialize` was
                 raise
             yield pooled
         finally:

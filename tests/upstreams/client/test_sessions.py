@@ -309,6 +309,20 @@ async def test_changes_are_heard_on_the_stream_and_resources_followed_once() -> 
         assert server.methods.count("resources/subscribe") == 1
 
 
+async def test_the_last_stream_that_follows_a_resource_ends_that_and_the_next_one_begins_it_again() -> None:
+    wanted = {"resourceSubscriptions": ["note://today"]}
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            for times in (1, 2):
+                async with upstream.client.listen(wanted, requester=NOBODY):
+                    async with upstream.client.listen(wanted, requester=NOBODY):
+                        pass
+                    assert server.open["s-1"].uris == {"note://today"}
+                assert server.open["s-1"].uris == set()
+                for method in ("resources/subscribe", "resources/unsubscribe"):
+                    assert server.methods.count(method) == times
+
+
 async def test_a_stream_of_changes_ends_with_its_session() -> None:
     with InSessions() as server:
         async with calling(server) as upstream, upstream.client.listen({}, requester=NOBODY) as changes:
@@ -422,6 +436,21 @@ async def test_a_session_in_a_version_that_the_gateway_does_not_speak_is_refused
         assert server.ran == []
 
 
+async def test_the_first_of_two_answers_to_initialize_counts() -> None:
+    class Twice(InSessions):
+        def _initialize(self, exchange: Any, message: Any) -> None:
+            result = {"protocolVersion": self.version, "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+            headers = [("content-type", "text/event-stream"), ("mcp-session-id", self.session or "")]
+            exchange.head(200, [*headers, ("transfer-encoding", "chunked")])
+            for answer in (result, {**result, "protocolVersion": "1999-01-01"}):
+                exchange.event({"jsonrpc": "2.0", "id": message["id"], "result": answer})
+            exchange.end_events()
+
+    with Twice() as server:
+        async with calling(server) as upstream:
+            assert await upstream.call("count") == "1: 1"
+
+
 async def test_a_server_that_never_answers_initialize_costs_a_call_its_own_time() -> None:
     class Silent(InSessions):
         def _initialize(self, exchange: Any, message: Any) -> None:
@@ -432,7 +461,8 @@ async def test_a_server_that_never_answers_initialize_costs_a_call_its_own_time(
             with pytest.raises(UpstreamFailure) as failed:
                 await upstream.call("count", seconds=0.2)
         assert failed.value.reason in (Reason.TIMED_OUT, Reason.CUT)
-        assert not failed.value.sent or server.ran == []
+        assert not failed.value.sent
+        assert server.ran == []
 
 
 def by_state(counted: Counting) -> tuple[float, ...]:

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.introductions import SessionIntroduction
+from gateway.protocol.upstream.json_lines import SKIP_FACTOR
 from gateway.sealing.principal import Principal
 from gateway.upstreams import readings
 from gateway.upstreams.client import programs, stdio
@@ -50,8 +51,7 @@ class Served:
             telemetry,
             client_info={"name": "gateway", "version": "1"},
             subscribers=self.subscribers,
-            max_line_bytes=more.pop("max_line_bytes", LIMIT),
-            **more,
+            **{"max_line_bytes": LIMIT, **more},
         )
 
     async def open(self, seconds: float = SECONDS) -> SessionIntroduction:
@@ -348,6 +348,29 @@ async def test_an_introduction_has_a_limit_of_its_own(factory: Factory) -> None:
     with pytest.raises(UpstreamFailure) as failed:
         await factory.make("long-introduction", max_line_bytes=1_000_000).open()
     assert (failed.value.reason, failed.value.sent) == (Reason.TOO_LARGE, False)
+
+
+@pytest.mark.parametrize("odd", ["twice", "early", "asks-first"])
+async def test_messages_around_the_answer_to_initialize_change_nothing(factory: Factory, odd: str) -> None:
+    served = factory.make(odd)
+    await served.open()
+    assert await served.call("echo", {"number": 1}) == {"number": 1}
+    assert await served.call("echo", {"number": 2}) == {"number": 2}
+    assert served.dropped("answer") == (odd != "asks-first")
+
+
+async def test_a_line_without_an_end_takes_little_memory(factory: Factory) -> None:
+    limit = 100 << 20
+    served = factory.make(max_line_bytes=limit // SKIP_FACTOR)
+    await served.open()
+    before = resident_bytes()
+    failure = await served.fails("flood", seconds=30)
+    assert (failure.reason, failure.sent) == (Reason.CUT, True)
+    assert resident_bytes() - before < limit // 2
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def test_an_unknown_version_is_refused(factory: Factory) -> None:

@@ -210,7 +210,12 @@ def initialize(number: Any, params: Arguments) -> None:
     version = "1999-01-01" if "unknown-version" in OPTIONS else params["protocolVersion"]
     capabilities = {"tools": {"listChanged": True}, "logging": {}}
     server = {"name": "stub", "version": "1", "title": "x" * (300_000 if "long-introduction" in OPTIONS else 0)}
-    send({"id": number, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": server}})
+    if "early" in OPTIONS:
+        answer(number + 1, "before the question")
+    if "asks-first" in OPTIONS:
+        send({"id": "first", "method": "roots/list"})
+    for _ in range(1 + ("twice" in OPTIONS)):
+        send({"id": number, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": server}})
 
 
 def be_stubborn() -> None:
