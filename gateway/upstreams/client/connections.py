@@ -52,7 +52,7 @@ class SessionConnection(Protocol):
 
 
 class Subscribers:
-    """Those who hear the notifications of one connection that belong to no request.
+    """Those who hear the notifications of one connection that belong to no request; `heard_by` may hear others too.
 
     Attributes:
         can_hear: whether the upstream can send any; the connection sets it.
@@ -60,11 +60,11 @@ class Subscribers:
         uris: how often somebody follows a resource.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, heard_by: list[OnChange] | None = None) -> None:
         self.can_hear = False
         self.ended = asyncio.Event()
         self.uris: Counter[str] = Counter()
-        self._heard_by: list[OnChange] = []
+        self._heard_by = [] if heard_by is None else heard_by
 
     def notice(self, method: str, params: dict[str, Any]) -> bool:
         """Pass on a notification, such as that a list has changed. Return whether anybody hears it."""
@@ -93,9 +93,9 @@ class PooledConnection:
         introduction: what the upstream answered to `initialize`.
     """
 
-    def __init__(self, key: Hashable, make: MakeConnection) -> None:
+    def __init__(self, key: Hashable, make: MakeConnection, heard_by: list[OnChange] | None) -> None:
         self.key = key
-        self.subscribers = Subscribers()
+        self.subscribers = Subscribers(heard_by)
         self.connection = make(self.subscribers)
         self.introduction: dict[str, Any] = {}
         self.opening: asyncio.Task[dict[str, Any]] | None = None
@@ -117,12 +117,22 @@ class PooledConnection:
 class ConnectionPool:
     """Opens connections when requests need them: one for each key. Unused ones are closed after `idle_seconds`.
 
-    `max_connections` are open at once. If there is no room, the one that was unused for the longest time is closed.
+    `max_connections` are open at once. If there is no room, the one that was unused for the longest time is closed. A
+    listener of one connection `hears_all` if they lead to one object, which announces a change on any of them.
 
     Not thread-safe: it belongs to one event loop.
     """
 
-    def __init__(self, upstream: str, make: MakeConnection, *, max_connections: int, idle_seconds: float) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        make: MakeConnection,
+        *,
+        max_connections: int,
+        idle_seconds: float,
+        hears_all: bool = False,
+    ) -> None:
+        self._heard_by: list[OnChange] | None = [] if hears_all else None
         self._upstream = upstream
         self._make = make
         self._max_connections = max_connections
@@ -194,7 +204,7 @@ class ConnectionPool:
         return pooled
 
     def _made(self, key: Hashable | None) -> PooledConnection:
-        pooled = PooledConnection(object() if key is None else key, self._make)
+        pooled = PooledConnection(object() if key is None else key, self._make, self._heard_by)
         pooled.is_discarded = key is None
         self._open += 1
         return pooled
