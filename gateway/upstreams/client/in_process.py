@@ -16,10 +16,10 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from gateway.http.asgi import AsgiApp
 from gateway.http_client.connection import HttpConnection
 from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.upstreams.client.server_objects import served_object
@@ -152,7 +152,7 @@ class _Lifespan:
         self._begin: Callable[[], None] | None = None
         self._failure = ""
 
-    async def run(self, app: AsgiApp, begin: Callable[[], None]) -> None:
+    async def run(self, app: ASGIApp, begin: Callable[[], None]) -> None:
         """Run it until it is to stop, and call `begin` once it has started. Some applications have none.
 
         Raises:
@@ -189,7 +189,7 @@ class _Lifespan:
 class _Serving:
     """Serves an application over connections within this process."""
 
-    def __init__(self, app: AsgiApp, app_state: dict[str, Any]) -> None:
+    def __init__(self, app: ASGIApp, app_state: dict[str, Any]) -> None:
         self._state = ServerState()
         config = uvicorn.Config(
             app,

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.http.asgi import AsgiApp, Receive, Scope, Send
 from gateway.upstreams.config.server_objects import ObjectFailure
 
 _PATH: Final = "/mcp"
@@ -27,7 +27,7 @@ _PATH: Final = "/mcp"
 class ServedObject(msgspec.Struct, frozen=True):
     """An ASGI application. `held` is a context in which it runs, with its lifespan."""
 
-    app: AsgiApp
+    app: ASGIApp
     held: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext
 
 
@@ -47,8 +47,8 @@ def served_object(found: Any) -> ServedObject:
         if _is_asgi(found):
             return ServedObject(found)
     raise ObjectFailure(
-        f"an object of type {type(found).__name__} is not an MCP server; name a server of fastmcp or of the MCP SDK, or "
-        "an ASGI application"
+        f"an object of type {type(found).__name__} is not an MCP server; name a server of fastmcp or of the MCP SDK, "
+        "or an ASGI application"
     )
 
 
@@ -79,7 +79,7 @@ async def _one_lifespan(server: Any) -> AsyncIterator[None]:
             server.lifespan = original
 
 
-def _at(path: str, app: AsgiApp) -> AsgiApp:
+def _at(path: str, app: ASGIApp) -> ASGIApp:
     """Return an application that serves at any path what another one serves at this one."""
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
