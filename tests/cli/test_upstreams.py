@@ -239,6 +239,29 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments: tuple[str, ...], w
         terminal.call(*arguments)
 
 
+def test_a_server_object_is_listed_and_called(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, sdk={"python": "tests.upstreams.servers.sdk2:server"})
+    report = examine(environ={}, upstreams=str(terminal.file))
+    notes = [note for finding in report.findings for note in finding.notes if note.startswith("sdk: ok: ")]
+    served = " from tests.upstreams.servers.sdk2:server (python, stateless)"
+    assert notes[0].endswith(served)
+    text, code = show(terminal.settings, as_json=False)
+    assert code == 0
+    assert text.splitlines()[1].endswith(served)
+    (shown,) = json.loads(show(terminal.settings, as_json=True)[0])
+    assert (shown["transport"], shown["python"]) == ("python", "tests.upstreams.servers.sdk2:server")
+    assert terminal.call("sdk", "resolved", types=("Ada",)) == 0
+    assert terminal.said[-1] == "Hello, Ada!"
+
+
+@pytest.mark.setting("upstreams")
+def test_a_check_names_a_server_object_that_is_not_there(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, bugs={"python": "no_such_module:mcp"})
+    report = examine(environ={}, upstreams=str(terminal.file))
+    (wrong,) = [line for finding in report.findings if finding.subject == "upstreams" for line in finding.wrong]
+    assert wrong.startswith(f"{terminal.file}: bugs: python: 'no_such_module:mcp' cannot be imported by the gateway: ")
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_the_file_may_be_named_before_or_after_the_command(before: bool, terminal: Terminal) -> None:
     option, command = ["--upstreams", str(terminal.file)], ["test", "bugs", "echo", "text=hello"]

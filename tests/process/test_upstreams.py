@@ -132,6 +132,28 @@ def test_a_replica_does_not_start_with_upstreams_that_it_cannot_serve(
         build(settings_of(file))
 
 
+@pytest.mark.parametrize("announces", [True, False])
+def test_no_process_starts_with_a_server_object_that_it_does_not_have(tmp_path: Path, announces: bool) -> None:
+    settings = settings_of(written(tmp_path / "upstreams.json", one={"python": "no_such_module:mcp"}))
+    with pytest.raises(ConfigurationError, match="json: one: python: 'no_such_module:mcp' cannot be imported by the"):
+        ServedUpstreams(settings, CollectorRegistry(), (lambda _uri: None) if announces else None)
+
+
+async def test_a_file_that_names_no_such_object_keeps_the_upstreams_and_their_object(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = {"python": "tests.upstreams.servers.sdk2:server", "gateway": {"tools": {"allow": ["echo"]}}}
+    path = tmp_path / "upstreams.json"
+    services = build(settings_of(written(path, one=server)))
+    async with serving(services) as upstreams:
+        await until(lambda: names(services) == ["one__echo"])
+        written(path, one=server, two={"python": "tests.upstreams.servers.sdk2:none"})
+        await looked(upstreams._watcher)
+        assert names(services) == ["one__echo"]
+    (rejected,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "two: python: the module 'tests.upstreams.servers.sdk2' has no 'none'" in vars(rejected)["reason"]
+
+
 @pytest.mark.setting("upstreams")
 async def test_a_worker_needs_no_settings_of_replicas(tmp_path: Path) -> None:
     exchanging = entry("http://127.0.0.1:9/mcp", credentials={"kind": "token_exchange", "audience": "one"})

@@ -286,7 +286,6 @@ async def test_a_lifespan_that_hangs_is_ended_and_calls_do_not_wait_for_it(
 async def test_an_object_that_ends_by_itself_is_logged_and_started_again(
     objects: Objects, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(in_process, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(in_process, "STOP_SECONDS", 0.1)
     breaks, lifespans = asyncio.Event(), Lifespans()
 
@@ -306,6 +305,8 @@ async def test_an_object_that_ends_by_itself_is_logged_and_started_again(
         assert await call(connection) == "nobody"
         breaks.set()
         await until(lambda: any(record.message == "server object ended" for record in caplog.records))
+        assert (await failure(connection)).detail == "its lifespan fails: RuntimeError: lost its database"
+        await asyncio.sleep(in_process.PAUSE_SECONDS)
         assert await call(connection) == "nobody"
     assert lifespans.started == 2
     (record,) = [record for record in caplog.records if record.message == "server object ended"]
