@@ -64,7 +64,7 @@ class HostedObject:
     def __init__(self, reference: str) -> None:
         self._reference = reference
         self._running: asyncio.Task[None] | None = None
-        self._started: asyncio.Future[_Serving] | None = None
+        self._started: asyncio.Future[_ServedInProcess] | None = None
         self._starts_at = -math.inf
         self._stopping = asyncio.Event()
 
@@ -90,7 +90,7 @@ class HostedObject:
             if self._running.cancel():
                 await asyncio.wait({self._running}, timeout=STOP_SECONDS)
 
-    def _start(self) -> asyncio.Future[_Serving]:
+    def _start(self) -> asyncio.Future[_ServedInProcess]:
         """Return what is serving soon, unless the object has failed just now."""
         loop = asyncio.get_running_loop()
         has_ended = self._running is None or self._running.done()
@@ -99,7 +99,7 @@ class HostedObject:
             self._running = asyncio.create_task(self._run(self._started), context=contextvars.Context())
         return self._started
 
-    async def _run(self, started: asyncio.Future[_Serving]) -> None:
+    async def _run(self, started: asyncio.Future[_ServedInProcess]) -> None:
         """Serve the object until it is to stop, or has ended."""
         try:
             await self._serve(started)
@@ -120,14 +120,14 @@ class HostedObject:
         started.exception()  # perhaps nobody waits
         self._starts_at = loop.time() + PAUSE_SECONDS
 
-    async def _serve(self, started: asyncio.Future[_Serving]) -> None:
+    async def _serve(self, started: asyncio.Future[_ServedInProcess]) -> None:
         limit = asyncio.timeout(START_SECONDS)
         served = served_object(find_object(self._reference))
-        lifespan = _Lifespan(self._stopping)
+        lifespan = _ObjectLifespan(self._stopping)
 
         def begin() -> None:
             limit.reschedule(None)
-            started.set_result(_Serving(served.app, lifespan.state))
+            started.set_result(_ServedInProcess(served.app, lifespan.state))
 
         try:
             async with limit, served.held():
@@ -138,7 +138,7 @@ class HostedObject:
             raise ObjectFailure(f"its lifespan does not start within {START_SECONDS:.0f} seconds") from None
 
 
-class _Lifespan:
+class _ObjectLifespan:
     """The lifespan of an ASGI application.
 
     Attributes:
@@ -186,7 +186,7 @@ class _Lifespan:
             *_, self._failure = message.get("message", "").splitlines() or [""]
 
 
-class _Serving:
+class _ServedInProcess:
     """Serves an application over connections within this process."""
 
     def __init__(self, app: ASGIApp, app_state: dict[str, Any]) -> None:
