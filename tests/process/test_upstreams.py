@@ -15,10 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from gateway.authoring.tools import Tool
 from gateway.errors import ConfigurationError
+from gateway.process.preflight import find_upstream_problems
 from gateway.process.replica import Services, build
 from gateway.process.upstreams import ServedUpstreams
 from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
+from gateway.settings.problems import Problems
 from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.watching import UpstreamWatcher
 from loadtest.cluster import new_key
@@ -137,6 +139,15 @@ def test_no_process_starts_with_a_server_object_that_it_does_not_have(tmp_path: 
     settings = settings_of(written(tmp_path / "upstreams.json", one={"python": "no_such_module:mcp"}))
     with pytest.raises(ConfigurationError, match="json: one: python: 'no_such_module:mcp' cannot be imported by the"):
         ServedUpstreams(settings, CollectorRegistry(), (lambda _uri: None) if announces else None)
+
+
+@pytest.mark.setting("upstreams")
+@pytest.mark.parametrize("works", [True, False])
+def test_it_is_among_the_problems_that_are_found_before_a_start(tmp_path: Path, works: bool) -> None:
+    file, problems = written(tmp_path / "upstreams.json", one={"python": "no_such_module:mcp"}), Problems()
+    find_upstream_problems(settings_of(file), problems, works=works)
+    (line,) = problems.lines
+    assert line.startswith(f"{file}: one: python: 'no_such_module:mcp' cannot be imported by the gateway: ")
 
 
 async def test_a_file_that_names_no_such_object_keeps_the_upstreams_and_their_object(
