@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,7 +85,8 @@ class Direct:
     def __enter__(self) -> Direct:
         command = [self._package.python, "-m", "uvicorn", f"{self._package.module}:app", "--port", str(self._port)]
         output = self._stack.enter_context((self._folder / "direct").open("wb"))
-        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=output)
+        environ = {**os.environ, "TEST_DIRECTORY": str(self._folder)}
+        process = subprocess.Popen(command, cwd=REPOSITORY, env=environ, stdout=output, stderr=output)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         wait_until(self._answers, f"the server of {self._package.name}")
