@@ -9,6 +9,7 @@ SDK_STAMP := .venvs/sdk/.installed
 PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 mcp1-2025-03 pydantic-ai langchain google-adk openai-agents stdio-servers)
 OFFICE_STAMP := .venvs/office-servers/.installed
 SERVERS_STAMP := .venvs/servers/.installed
+OBJECTS_STAMPS := .venvs/objects-fastmcp/.installed .venvs/objects-mcp1/.installed
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 ENVOY_STAMP := .venvs/envoy/.installed
 NODE_STAMP := .venvs/node/.installed
@@ -103,7 +104,7 @@ compiled: $(STAMP) ## Update build/compiled, a compiled copy (make -C build/comp
 	@$(need_compiler)
 	@$(RUN) scripts.compiled
 
-conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SERVERS_STAMP) $(PUBLISHED_STAMP)) ## Run the official suite and real clients (CONFORMANCE="--scenario …")
+conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SERVERS_STAMP) $(OBJECTS_STAMPS) $(PUBLISHED_STAMP)) ## Run the official suite and real clients (CONFORMANCE="--scenario …")
 	@$(need_redis)
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
@@ -294,6 +295,11 @@ $(ENVOY_STAMP): bench/peers/envoy/locked.txt
 # These servers run our code, which PYTHONPATH leads to.
 $(SERVERS_STAMP): locked/image.txt tests/peers/servers/locked.txt
 	@sh scripts/venv.sh .venvs/servers $^
+	@touch $@
+
+# In these, replicas serve objects that need another package.
+$(OBJECTS_STAMPS): .venvs/objects-%/.installed: locked/image.txt tests/peers/%/locked.txt
+	@sh scripts/venv.sh .venvs/objects-$* $^
 	@touch $@
 
 # The fuzzer runs our code with our versions of all dependencies, so it needs both lists.

@@ -192,6 +192,7 @@ def _examine_upstreams(settings: Settings, environ: Mapping[str, str] | None, fi
         finding.wrong += error.problems
         return None
     finding.wrong += checks.setting_problems(found, settings, settings.upstreams)
+    finding.wrong += checks.object_problems(found, settings.upstreams)
     finding.notes += checks.describe(found)
     finding.warnings += checks.warnings(found, settings)
     return found

@@ -809,15 +809,13 @@ def _all_actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
 
 
 def _upstream_entries(found: UpstreamFile | None) -> list[dict[str, Any]]:
-    """Return the upstreams of a file, served ones first. Finding what they serve would need a connection."""
+    """Return the upstreams of a file. Finding what they serve would need a connection."""
     if found is None:
         return []
-    served = [
+    return [
         {"kind": "upstream", "name": each.name, "prefix": each.prefix, each.place_kind: each.place}
         for each in found.definitions
     ]
-    others = [{"kind": "upstream", "name": each.name, "not_served": each.reason} for each in found.not_served]
-    return [*served, *others]
 
 
 def _upstreams_as_text(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -825,9 +823,8 @@ def _upstreams_as_text(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"{'UPSTREAM':<{width}}  SERVED"]
     for entry in entries:
         names = f"{entry['prefix']}__" if entry.get("prefix") else ""
-        place = entry.get("url") or entry.get("command")
-        text = f"{names}* from {place}" if place else f"no: {entry['not_served']}"
-        lines.append(f"{entry['name']:<{width}}  {text}")
+        place = entry.get("url") or entry.get("command") or entry["python"]
+        lines.append(f"{entry['name']:<{width}}  {names}* from {place}")
     return "\n".join(lines)
 
 

@@ -63,9 +63,6 @@ def _definition(settings: Settings, name: str) -> Definition:
     for definition in found.definitions:
         if definition.name == name:
             return definition
-    for entry in found.not_served:
-        if entry.name == name:
-            raise ConfigurationError(f"{settings.upstreams}: {name}: not served: {entry.reason}")
     names = ", ".join(definition.name for definition in found.definitions) or "none"
     raise ConfigurationError(f"{settings.upstreams}: no upstream is named {name!r}; use one of: {names}")
 

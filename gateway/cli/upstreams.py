@@ -108,7 +108,7 @@ def show(settings: Settings, *, as_json: bool) -> tuple[str, int]:
     """
     found = read_file(settings)
     surveyed = asyncio.run(survey(found.definitions, settings))
-    text = json.dumps(_as_json(surveyed, found), indent=2) if as_json else _as_text(surveyed, found)
+    text = json.dumps(_as_json(surveyed), indent=2) if as_json else _as_text(surveyed)
     return text, EXIT_UNREACHABLE if any(each.problem for each in surveyed) else 0
 
 
@@ -188,6 +188,7 @@ async def connected(
         yield connection
     finally:
         await connection.aclose()
+        await connecting.objects.aclose()
         await children.aclose()
 
 
@@ -210,7 +211,7 @@ async def read_lists(definition: Definition, connection: UpstreamConnection, hea
 def _state_of(definition: Definition, failure: UpstreamFailure | UpstreamError) -> str:
     if isinstance(failure, UpstreamError):
         return "refuses"
-    if definition.transport == "stdio" and failure.reason is Reason.UNREACHABLE:
+    if definition.transport != "http" and failure.reason is Reason.UNREACHABLE:
         return "does not run"
     return _STATES.get(failure.reason, "unreachable")
 
@@ -254,8 +255,8 @@ def _entries(part: Part | None) -> dict[str, list[str]]:
     return {kind: list(entries) for kind, entries in lists.items()}
 
 
-def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str, Any]]:
-    answered = [
+def _as_json(surveyed: Sequence[Surveyed]) -> list[dict[str, Any]]:
+    return [
         {
             "name": each.definition.name,
             "prefix": each.definition.prefix,
@@ -270,17 +271,11 @@ def _as_json(surveyed: Sequence[Surveyed], found: UpstreamFile) -> list[dict[str
         }
         for each in surveyed
     ]
-    others = [
-        {"name": each.name, "transport": each.transport, "state": "not served", "reason": each.reason}
-        for each in found.not_served
-    ]
-    return answered + others
 
 
-def _as_text(surveyed: Sequence[Surveyed], found: UpstreamFile) -> str:
+def _as_text(surveyed: Sequence[Surveyed]) -> str:
     rows = [("UPSTREAM", "STATE", "SERVES")]
     rows += [(each.definition.name, each.state, summary(each)) for each in surveyed]
-    rows += [(each.name, "not served", each.reason) for each in found.not_served]
     lines = _table(rows)
     tools = [tool for each in surveyed for tool in _tools(each.part)]
     if tools:

@@ -15,7 +15,7 @@ from gateway.http_client.connection import HttpConnection
 from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.http_client.incoming import IncomingResponse
 from gateway.http_client.lookups import Resolve, SharedLookups, resolve_with_system
-from gateway.http_client.pool import HttpPool
+from gateway.http_client.pool import Connect, HttpPool
 from gateway.http_client.target import proxy_of, target_of
 from gateway.http_client.tls import NO_TLS_FILES, TlsFiles, contexts_of
 
@@ -26,8 +26,9 @@ class HttpClient:
     """Sends requests to one URL: http or https, without credentials.
 
     The proxy resolves names by itself. At most `max_connections` are open at once; further requests wait. An unused one
-    is kept for `idle_seconds`. The rule says who wrote the URL, and so which addresses it may lead to. If the URL, the
-    proxy or the files cannot be used, this raises `ValueError`, which says why.
+    is kept for `idle_seconds`. The rule says who wrote the URL, and so which addresses it may lead to. `connect` opens
+    connections in another way. If the URL, the proxy or the files cannot be used, this raises `ValueError`, which says
+    why.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class HttpClient:
         idle_seconds: float = 300.0,
         rule: AddressRule = AddressRule.OPERATOR,
         resolve: Resolve = resolve_with_system,
+        connect: Connect | None = None,
     ) -> None:
         target = target_of(url)
         way = None if proxy is None else proxy_of(proxy)
@@ -53,7 +55,7 @@ class HttpClient:
             rule=rule,
             resolve=SharedLookups(resolve),
         )
-        self._pool = HttpPool(connector.connect, max_connections, idle_seconds)
+        self._pool = HttpPool(connect or connector.connect, max_connections, idle_seconds)
         form = target.path
         lines = [f"Host: {target.authority}", "Accept-Encoding: identity"]
         if way is not None and not target.is_tls:

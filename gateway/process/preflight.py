@@ -76,6 +76,7 @@ def find_upstream_problems(settings: Settings, problems: Problems, *, works: boo
         found = reading.UpstreamReader(Path(settings.upstreams)).read()
         if not works:
             problems.add(*checks.setting_problems(found, settings, settings.upstreams))
+        problems.add(*checks.object_problems(found, settings.upstreams))
     return found
 
 

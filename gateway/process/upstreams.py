@@ -28,12 +28,13 @@ from gateway.settings.model import Settings, secret_values
 from gateway.upstreams.client.connections import ConnectionPool, MakeConnection
 from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.eras import EraClient
+from gateway.upstreams.client.in_process import ADDRESS, ServerObjects
 from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.session_http import HttpSession
 from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.client.stdio import ChildConnection
-from gateway.upstreams.config.checks import setting_problems
+from gateway.upstreams.config.checks import object_problems, setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
@@ -92,6 +93,7 @@ class Connecting:
     tracing: Traces | None = None
     turns: Turns = field(default_factory=Turns)
     readings: Readings = field(default_factory=readings_of_answers)
+    objects: ServerObjects = field(default_factory=ServerObjects)
 
     def connect(self, definition: Definition) -> UpstreamConnection:
         """Return the client of an upstream. It does not connect yet, and no program is started.
@@ -104,7 +106,7 @@ class Connecting:
             sessions = self._sessions(definition, self._children_of(definition, program))
             return UpstreamConnection(sessions, credentials_of(definition), sessions, program=program)
         try:
-            http, streams = _http_client(definition), _http_client(definition)
+            http, streams = self._http_client(definition), self._http_client(definition)
         except ValueError as error:
             raise ConfigurationError(f"{self.file}: {definition.name}: {error}") from None
         credentials = credentials_of(definition)
@@ -130,6 +132,7 @@ class Connecting:
             self.telemetry,
             max_connections=definition.max_connections,
             idle_seconds=definition.idle_seconds,
+            hears_all=definition.transport == "python",
         )
         return SessionClient(definition.name, pool, definition.session_scope)
 
@@ -158,16 +161,18 @@ class Connecting:
             "turns": self.turns,
         }
 
-
-def _http_client(definition: Definition) -> HttpClient:
-    proxy = definition.proxy
-    return HttpClient(
-        definition.url,
-        tls=definition.tls,
-        proxy=proxy_of_environment(definition.url) if proxy == ENVIRONMENT else proxy,
-        max_connections=definition.max_connections,
-        idle_seconds=definition.idle_seconds,
-    )
+    def _http_client(self, definition: Definition) -> HttpClient:
+        proxy, hosted = definition.proxy, None
+        if definition.transport == "python":
+            hosted = self.objects.hosted(definition.python)
+        return HttpClient(
+            definition.url if hosted is None else f"{ADDRESS}{definition.path}",
+            tls=definition.tls,
+            proxy=proxy_of_environment(definition.url) if proxy == ENVIRONMENT else proxy,
+            max_connections=definition.max_connections,
+            idle_seconds=definition.idle_seconds,
+            connect=None if hosted is None else hosted.connect,
+        )
 
 
 class ServedUpstreams:
@@ -227,6 +232,7 @@ class ServedUpstreams:
                 yield
         finally:
             await self._children.aclose()
+            await self._connecting.objects.aclose()
 
     def _report_hidden(self, hidden: Sequence[Hidden]) -> None:
         """Count and log each entry that an earlier one of the same name hides, once."""
@@ -241,6 +247,7 @@ class ServedUpstreams:
     def _check(self, found: UpstreamFile) -> None:
         """Check that a replica has the settings that the upstreams need."""
         problems = [] if self._announce is None else list(setting_problems(found, self._settings, self._path))
+        problems += object_problems(found, self._path)
         if problems:
             raise ConfigurationError(*problems)
 

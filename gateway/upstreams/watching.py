@@ -59,12 +59,7 @@ class UpstreamWatcher:
 
 
 def log_file(found: UpstreamFile) -> None:
-    """Log which entries of a file are not served, each with the reason, and what else has no effect."""
-    for entry in found.not_served:
-        log.warning(
-            "upstream not served",
-            extra={"upstream": entry.name, "transport": entry.transport, "reason": entry.reason},
-        )
+    """Log which lock files are old, and what has no effect."""
     for definition in found.definitions:
         if definition.pinned.is_old:
             log.warning(

@@ -101,19 +101,21 @@ def test_the_list_names_what_is_served_and_why_something_is_not(tmp_path: Path, 
     only = {"tools": {"allow": ["echo"]}, "prompts": {"allow": []}, "resources": {"allow": []}}
     bugs = {"url": upstream.url, "gateway": only}
     down = {"url": "http://127.0.0.1:9/mcp"}
-    terminal = Terminal(tmp_path, bugs=bugs, down=down, time={"python": "time:mcp"})
+    terminal = Terminal(tmp_path, bugs=bugs, down=down, time={"python": "time:time"})
     text, code = show(terminal.settings, as_json=False)
     lines = text.splitlines()
     assert code == 1
-    assert lines[1] == f"bugs      ok           1 tool from {upstream.url} (http, stateless)"
-    assert lines[2].startswith("down      unreachable  unreachable: ")
-    assert lines[3].startswith("time      not served   the gateway does not serve Python objects yet")
+    assert lines[1] == f"bugs      ok            1 tool from {upstream.url} (http, stateless)"
+    assert lines[2].startswith("down      unreachable   unreachable: ")
+    assert lines[3].startswith(
+        "time      does not run  unreachable: an object of type builtin_function_or_method is not"
+    )
     assert lines[5:] == ["TOOL        DESCRIPTION", "bugs__echo  The upstream's echo"]
     as_json, _ = show(terminal.settings, as_json=True)
     assert [(each["name"], each["state"]) for each in json.loads(as_json)] == [
         ("bugs", "ok"),
         ("down", "unreachable"),
-        ("time", "not served"),
+        ("time", "does not run"),
     ]
     assert json.loads(as_json)[0]["tools"] == ["bugs__echo"]
     assert {recorded.method for recorded in upstream.calls}.isdisjoint({"tools/call"})
@@ -237,10 +239,27 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments: tuple[str, ...], w
         terminal.call(*arguments)
 
 
+def test_a_server_object_is_listed_and_called(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, sdk={"python": "tests.upstreams.servers.sdk2:server"})
+    report = examine(environ={}, upstreams=str(terminal.file))
+    notes = [note for finding in report.findings for note in finding.notes if note.startswith("sdk: ok: ")]
+    served = " from tests.upstreams.servers.sdk2:server (python, stateless)"
+    assert notes[0].endswith(served)
+    text, code = show(terminal.settings, as_json=False)
+    assert code == 0
+    assert text.splitlines()[1].endswith(served)
+    (shown,) = json.loads(show(terminal.settings, as_json=True)[0])
+    assert (shown["transport"], shown["python"]) == ("python", "tests.upstreams.servers.sdk2:server")
+    assert terminal.call("sdk", "resolved", types=("Ada",)) == 0
+    assert terminal.said[-1] == "Hello, Ada!"
+
+
 @pytest.mark.setting("upstreams")
-def test_an_entry_that_is_not_served_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="time: not served: the gateway does not serve Python objects yet"):
-        Terminal(tmp_path, time={"python": "time:mcp"}).call("time")
+def test_a_check_names_a_server_object_that_is_not_there(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, bugs={"python": "no_such_module:mcp"})
+    report = examine(environ={}, upstreams=str(terminal.file))
+    (wrong,) = [line for finding in report.findings if finding.subject == "upstreams" for line in finding.wrong]
+    assert wrong.startswith(f"{terminal.file}: bugs: python: 'no_such_module:mcp' cannot be imported by the gateway: ")
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -35,6 +35,7 @@ UPSTREAM_METHODS: Final = frozenset(
         *("tools/call", "prompts/get", "resources/read", "completion/complete", "server/discover"),
         *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "subscriptions/listen"),
         *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
+        *("tasks/result", "tasks/cancel"),
     }
 )
 DROPPED: Final = frozenset(

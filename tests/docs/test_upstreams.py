@@ -31,7 +31,7 @@ SECONDS = 60
 
 
 def test_the_blocks_of_the_page_are_found() -> None:
-    assert len(FILES) == 4
+    assert len(FILES) == 5
     assert len(START) == 3
 
 
@@ -44,7 +44,7 @@ def test_each_file_of_the_page_can_be_read(block: Block, tmp_path: Path) -> None
         text = f'{{"mcpServers": {{"bugs": {{"url": "{EXAMPLE_URL}", "gateway": {{{text}}}}}}}}}'
     found = UpstreamReader(tmp_path / "upstreams.json", SECRETS).parse(text.encode())
     assert [definition.name for definition in found.definitions] in (["bugs"], ["time"])
-    assert (found.not_served, found.notes) == ((), ())
+    assert found.notes == ()
 
 
 def test_the_table_of_what_to_set_names_options_that_exist() -> None:

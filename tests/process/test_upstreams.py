@@ -15,10 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from gateway.authoring.tools import Tool
 from gateway.errors import ConfigurationError
+from gateway.process.preflight import find_upstream_problems
 from gateway.process.replica import Services, build
 from gateway.process.upstreams import ServedUpstreams
 from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
+from gateway.settings.problems import Problems
 from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.watching import UpstreamWatcher
 from loadtest.cluster import new_key
@@ -130,6 +132,37 @@ def test_a_replica_does_not_start_with_upstreams_that_it_cannot_serve(
     file = written(tmp_path / "upstreams.json", one=entry("http://127.0.0.1:9/mcp", **options))
     with pytest.raises(ConfigurationError, match=says):
         build(settings_of(file))
+
+
+@pytest.mark.parametrize("announces", [True, False])
+def test_no_process_starts_with_a_server_object_that_it_does_not_have(tmp_path: Path, announces: bool) -> None:
+    settings = settings_of(written(tmp_path / "upstreams.json", one={"python": "no_such_module:mcp"}))
+    with pytest.raises(ConfigurationError, match="json: one: python: 'no_such_module:mcp' cannot be imported by the"):
+        ServedUpstreams(settings, CollectorRegistry(), (lambda _uri: None) if announces else None)
+
+
+@pytest.mark.setting("upstreams")
+@pytest.mark.parametrize("works", [True, False])
+def test_it_is_among_the_problems_that_are_found_before_a_start(tmp_path: Path, works: bool) -> None:
+    file, problems = written(tmp_path / "upstreams.json", one={"python": "no_such_module:mcp"}), Problems()
+    find_upstream_problems(settings_of(file), problems, works=works)
+    (line,) = problems.lines
+    assert line.startswith(f"{file}: one: python: 'no_such_module:mcp' cannot be imported by the gateway: ")
+
+
+async def test_a_file_that_names_no_such_object_keeps_the_upstreams_and_their_object(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = {"python": "tests.upstreams.servers.sdk2:server", "gateway": {"tools": {"allow": ["echo"]}}}
+    path = tmp_path / "upstreams.json"
+    services = build(settings_of(written(path, one=server)))
+    async with serving(services) as upstreams:
+        await until(lambda: names(services) == ["one__echo"])
+        written(path, one=server, two={"python": "tests.upstreams.servers.sdk2:none"})
+        await looked(upstreams._watcher)
+        assert names(services) == ["one__echo"]
+    (rejected,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "two: python: the module 'tests.upstreams.servers.sdk2' has no 'none'" in vars(rejected)["reason"]
 
 
 @pytest.mark.setting("upstreams")

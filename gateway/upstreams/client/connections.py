@@ -59,7 +59,7 @@ class SessionConnection(Protocol):
 
 
 class Subscribers:
-    """Those who hear the notifications of one connection that belong to no request.
+    """Those who hear the notifications of one connection that belong to no request; `heard_by` may hear others too.
 
     Attributes:
         can_hear: whether the upstream can send any; the connection sets it.
@@ -68,12 +68,12 @@ class Subscribers:
         on_lost: called once if the connection has ended by itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, heard_by: list[OnChange] | None = None) -> None:
         self.on_lost: Callable[[], None] = lambda: None
         self.can_hear = False
         self.ended = asyncio.Event()
         self.uris: Counter[str] = Counter()
-        self._heard_by: list[OnChange] = []
+        self._heard_by = [] if heard_by is None else heard_by
 
     def lose(self) -> None:
         """Note that the connection has ended by itself, unless it was closed."""
@@ -110,10 +110,10 @@ class PooledConnection:
         state: as metrics show it; "" if it is not open.
     """
 
-    def __init__(self, key: Hashable, opener: Hashable, make: MakeConnection) -> None:
+    def __init__(self, key: Hashable, opener: Hashable, make: MakeConnection, heard_by: list[OnChange] | None) -> None:
         self.key = key
         self.opener = opener
-        self.subscribers = Subscribers()
+        self.subscribers = Subscribers(heard_by)
         self.connection = make(self.subscribers)
         self.introduction: SessionIntroduction | None = None
         self.opening: asyncio.Task[SessionIntroduction] | None = None
@@ -140,6 +140,8 @@ class ConnectionPool:
     `Bulkhead`. If there is no room, an unused one is closed: of the caller who has most of them, if these are more than
     those of the caller who waits. Among several, it is the one that was unused for the longest time.
 
+    A listener of one connection `hears_all` if they lead to one object, which announces a change on any of them.
+
     Not thread-safe: it belongs to one event loop.
     """
 
@@ -151,8 +153,10 @@ class ConnectionPool:
         *,
         max_connections: int,
         idle_seconds: float,
+        hears_all: bool = False,
         clock: Clock = time.monotonic,
     ) -> None:
+        self._heard_by: list[OnChange] | None = [] if hears_all else None
         self._upstream = upstream
         self._telemetry = telemetry
         self._counts = telemetry.sessions(upstream, max_connections)
@@ -232,7 +236,7 @@ class ConnectionPool:
         return pooled
 
     def _made(self, key: Hashable | None, caller: Hashable) -> PooledConnection:
-        pooled = PooledConnection(object() if key is None else key, caller, self._make)
+        pooled = PooledConnection(object() if key is None else key, caller, self._make, self._heard_by)
         pooled.is_discarded = key is None
         pooled.subscribers.on_lost = functools.partial(self._lost, pooled)
         self._count(pooled, "opening")

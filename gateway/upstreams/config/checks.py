@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gateway.children.environment import withheld_names
 from gateway.settings.model import Settings, secret_values
 from gateway.upstreams.config.definition import Definition, UpstreamFile
+from gateway.upstreams.config.server_objects import NotInstalled, ObjectFailure, find_object
 
 _EXCHANGE_SETTINGS = ("token_exchange_url", "token_exchange_client_id", "token_exchange_client_secret")
 
@@ -35,6 +36,18 @@ def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iter
             yield from _exchange_problems(f"{file}: {definition.name}: gateway.credentials: token_exchange", settings)
 
 
+def object_problems(found: UpstreamFile, file: str) -> Iterator[str]:
+    """Yield a line for each server object that this process does not have. Others may fail when they start."""
+    for definition in found.definitions:
+        if definition.transport == "python":
+            try:
+                find_object(definition.python)
+            except NotInstalled as problem:
+                yield f"{file}: {definition.name}: python: {problem}"
+            except ObjectFailure:
+                pass  # the upstream fails, which must not stop the gateway
+
+
 def _exchange_problems(start: str, settings: Settings) -> Iterator[str]:
     if settings.auth == "none":
         yield f"{start} needs tokens of callers, but GATEWAY_AUTH=none; use other credentials, or set it to jwt"
@@ -46,8 +59,6 @@ def describe(found: UpstreamFile) -> Iterator[str]:
     """Yield what operators should know of a file before any upstream is asked."""
     if not found.definitions:
         yield "no upstream is served"
-    for entry in found.not_served:
-        yield f"{entry.name} is not served: {entry.reason}"
     for definition in found.definitions:
         if definition.judges_resources and definition.unlisted is None:
             yield (
@@ -84,7 +95,7 @@ def warnings(found: UpstreamFile, settings: Settings) -> Iterator[str]:
 
 def _shares_a_session(definition: Definition) -> bool:
     """Return whether the configuration says so: an upstream over HTTP may turn out to need no session."""
-    is_called_in_one = definition.transport != "http" or "session" in definition.era.values
+    is_called_in_one = definition.transport == "stdio" or "session" in definition.era.values
     return is_called_in_one and definition.session_scope == "shared"
 
 

@@ -34,6 +34,7 @@ SEPARATOR: Final = "__"
 """Between the prefix of an upstream and a name of its own."""
 
 IDENTITY_BYTES: Final = 12
+_SESSION_SCOPES: Final[Mapping[Transport, Scope]] = {"http": "caller", "stdio": "shared", "python": "call"}
 _DAY: Final = 86_400
 
 T = TypeVar("T")
@@ -171,7 +172,9 @@ class Definition:
         name: the upstream's key in the file; metrics, logs and errors name it.
         prefix: what names are served under; "" serves them unchanged.
         url: the address of its MCP endpoint, as the operator wrote it.
-        command: the program to run, with its `args`; "" for an upstream with a URL.
+        command: the program to run, with its `args`; "" for other upstreams.
+        python: the object in a module, `module:object`, that is served in this process.
+        path: where an ASGI application among these serves MCP.
         env, env_file: its variables; those of `env` count.
         cwd: where it runs; None is where the gateway runs.
         tools, prompts, resources: what is served. Resources and templates are matched by URI.
@@ -198,6 +201,8 @@ class Definition:
     url: options.Url = field(default="", repr=False)
     headers: options.Headers = field(default=(), repr=False)
     command: options.Command = ""
+    python: options.ServerObject = ""
+    path: options.UrlPath = "/mcp"
     args: options.Arguments = field(default=(), repr=False)
     env: options.Environment = field(default=(), repr=False)
     env_file: Annotated[options.EnvFile, Field(validation_alias="envFile")] = field(default=(), repr=False)
@@ -232,7 +237,7 @@ class Definition:
 
     def __post_init__(self) -> None:
         """Compute the identity, and whether the rules say the same of all resources."""
-        parts = (self.transport, self.url or self.command, self.credentials.kind, *self.args)
+        parts = (self.transport, self.url or self.command or self.python, self.credentials.kind, *self.args)
         text = "".join(f"{len(part)}:{part}" for part in parts)
         object.__setattr__(self, "identity", hashlib.sha256(text.encode()).digest()[:IDENTITY_BYTES])
         globs = (*self.resources.deny, *(glob for glob, _ in self.scopes.globs))
@@ -242,13 +247,13 @@ class Definition:
 
     @property
     def place(self) -> str:
-        """The address without user, query and fragment, or the program, to show to operators."""
-        return place_of(self.url) if self.url else self.command
+        """The address without user, query and fragment, the program or the object, to show to operators."""
+        return place_of(self.url) if self.url else self.command or self.python
 
     @property
     def place_kind(self) -> str:
         """The key of the file that says what `place` is."""
-        return "url" if self.url else "command"
+        return "url" if self.url else "command" if self.command else "python"
 
     @property
     def variables(self) -> dict[str, str]:
@@ -262,8 +267,8 @@ class Definition:
 
     @property
     def session_scope(self) -> Scope:
-        """The callers who share a session: over HTTP, each has one of their own by default."""
-        return self.scope or ("caller" if self.transport == "http" else "shared")
+        """The scope of sessions. By default, callers share programs, and calls share nothing of a server object."""
+        return self.scope or _SESSION_SCOPES[self.transport]
 
     def serves_tool(self, name: str) -> bool:
         """Return whether a tool, by the upstream's own name, may be listed and called."""
@@ -325,25 +330,14 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class NotServed:
-    """An entry that is valid but not served. The reason is a sentence for the operator."""
-
-    name: str
-    transport: Transport
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class UpstreamFile:
     """The content of a file of upstreams.
 
     Attributes:
-        not_served: valid entries that are left out, except for disabled ones.
         notes: lines for the log, such as keys that have no effect here.
     """
 
     definitions: tuple[Definition, ...] = ()
-    not_served: tuple[NotServed, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -49,6 +49,8 @@ _GLOB: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,128}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ \t!-~]*[!-~])?)?")
 _URL: Final = re.compile(r"https?://[!#-;=?-\[\]_a-z~%]+", re.IGNORECASE)
+_OBJECT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_URL_PATH: Final = re.compile(r"/[A-Za-z0-9._~/-]{0,255}")
 _OWN_HEADERS: Final = frozenset(
     {
         *("accept", "accept-encoding", "baggage", "connection", "content-encoding", "content-length", "content-type"),
@@ -242,6 +244,8 @@ Roots = Annotated[
 _EnvFile = Annotated[str, Use("the path of a file", is_text), WrapValidator(_read_env_file)]
 EnvFile = Annotated[tuple[tuple[str, str], ...], Written(_EnvFile | None, lambda variables: variables or ())]
 Command = Annotated[str, Use("the name or path of a program", is_text)]
+ServerObject = Annotated[str, Use("a module and an object in it, such as bugs_server:mcp", _OBJECT.fullmatch)]
+UrlPath = Annotated[str, Use("a path that starts with /, such as /mcp", _URL_PATH.fullmatch)]
 Tls = Annotated[TlsFiles, Written(dict[str, File | None], lambda files: TlsFiles(**files))]
 
 GlobKey = Annotated[str, Use("1 to 256 printable characters", _GLOB.fullmatch)]

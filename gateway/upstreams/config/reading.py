@@ -12,18 +12,17 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
-from typing_extensions import TypedDict
 
 from gateway.errors import ConfigurationError
 from gateway.http_client.tls import TlsFiles
 from gateway.settings.problems import Problems
-from gateway.upstreams.config.definition import Choice, Definition, NotServed, Transport, UpstreamFile
+from gateway.upstreams.config.definition import Choice, Definition, Transport, UpstreamFile
 from gateway.upstreams.config.documents import DocumentError, parse_json, parse_toml, repeated_names
-from gateway.upstreams.config.options import PREFIX, Use
+from gateway.upstreams.config.options import PREFIX
 from gateway.upstreams.config.pins import Pinned, lock_file_of, read_lock
 from gateway.upstreams.config.variables import SecretText, VariableError, Variables, shortened, shown
 
@@ -36,7 +35,6 @@ URL_KEYS: Final = ("url", "httpUrl", "serverUrl")
 
 _PREFIX_CHARACTERS: Final = 32
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
-_PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)
 
 _HTTP_TYPES: Final = ("http", "streamable-http", "streamableHttp", "streamable_http")
 _BY_KEY: Final[Mapping[str, Transport]] = {
@@ -46,24 +44,19 @@ _BY_KEY: Final[Mapping[str, Transport]] = {
 }
 
 
-class _Python(TypedDict):
-    """The member of an entry that names a Python object, which is not served yet."""
-
-    python: Annotated[str, Use("a module and an object in it, such as bugs_server:mcp", _PYTHON.fullmatch)]
-
-
 _OPTIONS: Final = TypeAdapter(Definition)
-_PYTHON_OBJECT: Final = TypeAdapter(_Python)
 _KEYS: Final[Mapping[Transport, Collection[str]]] = {
     "http": (*URL_KEYS, "headers"),
     "stdio": ("command", "args", "env", "envFile", "cwd"),
-    "python": _Python.__annotations__,
+    "python": ("python",),
 }
 _COMMON_KEYS: Final = ("type", "disabled", "gateway")
-_NO_PYTHON: Final = "the gateway does not serve Python objects yet; only upstreams with a url or a command are served"
 
 OPTIONS: Final = frozenset(field.name for field in fields(Definition) if field.init).difference(
-    ("name", "transport", "url", "headers", "command", "args", "env", "env_file", "cwd", "unlisted", "pinned")
+    (
+        *("name", "transport", "url", "headers", "command", "python", "args", "env", "env_file", "cwd"),
+        *("unlisted", "pinned"),
+    )
 )
 _HTTP_OPTIONS: Final = frozenset({"credentials", "forward_headers", "tls", "proxy"})
 _SESSION_ERAS: Final = frozenset({"auto", "session"})
@@ -97,7 +90,6 @@ _SIMILAR: Final = 0.6
 
 T = TypeVar("T")
 Values: TypeAlias = dict[str, Any]
-_Entry: TypeAlias = Definition | NotServed
 
 
 class UpstreamReader:
@@ -233,8 +225,7 @@ class _DocumentReading:
         found = [self._entry(name, value) for name, value in self._entries(document).items()]
         effectless = ", ".join(self._without_effect)
         return UpstreamFile(
-            tuple(entry for entry in found if isinstance(entry, Definition)),
-            tuple(entry for entry in found if isinstance(entry, NotServed)),
+            tuple(entry for entry in found if entry is not None),
             (f"{self._place.file}: keys that have no effect here: {effectless}",) if effectless else (),
         )
 
@@ -259,7 +250,7 @@ class _DocumentReading:
             return {}
         return entries
 
-    def _entry(self, name: str, value: object) -> _Entry | None:
+    def _entry(self, name: str, value: object) -> Definition | None:
         place = replace(self._place, upstream=name if _NAME.fullmatch(name) else repr(name))
         if not _NAME.fullmatch(name):
             place.wrong("not a name for an upstream; use 1 to 64 printable characters")
@@ -276,16 +267,12 @@ class _DocumentReading:
         self._without_effect += [f"{name}.{key}" for key in values if key not in known]
         return self._read(name, transport, values, place)
 
-    def _read(self, name: str, transport: Transport, values: Values, place: FilePlace) -> _Entry | None:
+    def _read(self, name: str, transport: Transport, values: Values, place: FilePlace) -> Definition | None:
         given = values["gateway"] = place.inside("gateway").object(values.get("gateway"))
         options = _options(given, transport, place.inside("gateway"))
         if "prefix" not in options:
             options["prefix"] = _prefix_of(name)
-        own = {"url" if key in URL_KEYS else key: values[key] for key in values if key in _KEYS[transport]}
-        if transport == "python":
-            self._validated(_PYTHON_OBJECT, own, values, place)
-        else:
-            options |= own
+        options |= {"url" if key in URL_KEYS else key: values[key] for key in values if key in _KEYS[transport]}
         misfits = (*_header_misfits(options), *_option_misfits(options)) if transport == "http" else ()
         for key, text in misfits:
             place.inside(key).wrong(text)
@@ -293,7 +280,7 @@ class _DocumentReading:
         self._claim(name, options["prefix"], place)
         if definition is not None and transport == "stdio" and not _SESSION_ERAS.issuperset(definition.era.values):
             place.inside("gateway.era").wrong("a program is always called in a session; use auto or session")
-        return definition if definition is None or transport != "python" else NotServed(name, transport, _NO_PYTHON)
+        return definition
 
     def _validated(self, model: TypeAdapter[T], values: Values, document: Values, place: FilePlace) -> T | None:
         try:
@@ -374,6 +361,9 @@ def _options(given: Values, transport: Transport, place: FilePlace) -> Values:
     if transport != "stdio" and "roots" in options:
         place.inside("roots").wrong("only upstreams with a command have this option; remove it")
         options.pop("roots", None)
+    if transport != "python" and "path" in options:
+        place.inside("path").wrong("only upstreams with a python object have this option; remove it")
+        options.pop("path", None)
     for key, names in _MEMBERS.items():
         if isinstance(options.get(key), dict):
             options[key] = place.inside(key).known(options[key], names)

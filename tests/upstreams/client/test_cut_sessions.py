@@ -103,19 +103,22 @@ async def test_a_program_that_dies_at_any_byte() -> None:
     children = Children(2 * AT_ONCE)
 
     async def run(cut: int) -> Ended:
+        telemetry = UpstreamMetrics(CollectorRegistry())
         program = Program([sys.executable, "-I", "-S", "-c", PROGRAM, LINES.decode(), str(cut)], {"LC_ALL": "C.UTF-8"})
 
         def make(subscribers: Subscribers) -> ChildConnection:
             return ChildConnection(
                 "shop",
-                UpstreamProgram("shop", program, children),
-                UpstreamMetrics(CollectorRegistry()),
+                UpstreamProgram("shop", program, children, telemetry),
+                telemetry,
                 client_info=CLIENT_INFO,
                 subscribers=subscribers,
                 max_line_bytes=1 << 20,
             )
 
-        client = SessionClient("shop", ConnectionPool("shop", make, max_connections=1, idle_seconds=300), "shared")
+        client = SessionClient(
+            "shop", ConnectionPool("shop", make, telemetry, max_connections=1, idle_seconds=300), "shared"
+        )
         ended = await called(client)
         await client.aclose()
         return ended

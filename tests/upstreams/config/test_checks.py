@@ -14,7 +14,6 @@ from gateway.upstreams.config.definition import (
     Credentials,
     Definition,
     Era,
-    NotServed,
     Scopes,
     UpstreamFile,
 )
@@ -81,9 +80,8 @@ def test_one_session_for_all_callers_is_a_warning(values: dict[str, Any], auth: 
     assert all("all callers share one session" in line for line in lines)
 
 
-def test_a_description_names_what_is_served_and_what_is_not() -> None:
-    found = UpstreamFile(file_of().definitions, (NotServed("time", "stdio", "it runs a command"),), ("a note",))
-    assert list(describe(found)) == ["time is not served: it runs a command", "a note"]
+def test_a_description_has_the_notes_and_says_if_nothing_is_served() -> None:
+    assert list(describe(UpstreamFile(file_of().definitions, ("a note",)))) == ["a note"]
     assert list(describe(UpstreamFile())) == ["no upstream is served"]
 
 

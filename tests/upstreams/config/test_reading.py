@@ -70,14 +70,14 @@ VS_CODE = """{
 
 def test_the_file_of_a_desktop_client_is_read_as_it_is() -> None:
     found = read(CLAUDE)
-    github, time = found.definitions
+    github, time, bugs = found.definitions
     assert (time.transport, time.command, time.args) == ("stdio", "uvx", ("mcp-server-time",))
     assert (github.name, github.prefix, github.url) == ("github", "github", "https://github.example/mcp")
     assert github.headers == (("Authorization", f"Bearer {SECRET}"),)
     assert not github.serves_tool("delete_all")
     assert (github.ask.of("search_bugs"), github.ask.of("get")) == ("replay", "hold")
     assert github.scopes.of("anything") == {"github"}
-    assert [(entry.name, entry.transport) for entry in found.not_served] == [("bugs", "python")]
+    assert (bugs.transport, bugs.python, bugs.path, bugs.session_scope) == ("python", "bugs_server:mcp", "/mcp", "call")
     assert found.notes == ("upstreams.json: keys that have no effect here: globalShortcut",)
 
 
@@ -221,7 +221,6 @@ def test_an_upstream_may_be_called_only_in_sessions_of_any_scope(scope: str, dep
 def test_disabled_entries_are_left_out_and_not_read() -> None:
     found = read({"mcpServers": {"a": {"url": "${NOT_SET}", "disabled": True}, "b": {"url": URL, "disabled": False}}})
     assert [definition.name for definition in found.definitions] == ["b"]
-    assert found.not_served == ()
 
 
 def test_a_value_cannot_become_an_option() -> None:
@@ -314,6 +313,13 @@ def options(gateway: Any) -> dict[str, Any]:
         ({"command": "x", "envFile": "no.env"}, "bugs: envFile: 'no.env' cannot be read"),
         ({"command": "x", "gateway": {"tls": {}}}, "bugs: gateway.tls: only upstreams with a url have this option"),
         ({"python": "bugs"}, "bugs: python: 'bugs' is not valid; use a module and an object in it"),
+        ({"python": "bugs:.mcp"}, "bugs: python: 'bugs:.mcp' is not valid; use a module and an object in it"),
+        ({"python": "bugs:mcp", "gateway": {"path": "mcp"}}, "bugs: gateway.path: 'mcp' is not valid; use a path that"),
+        (
+            {"python": "bugs:mcp", "gateway": {"tls": {}}},
+            "bugs: gateway.tls: only upstreams with a url have this option",
+        ),
+        ({"url": URL, "gateway": {"path": "/x"}}, "bugs: gateway.path: only upstreams with a python object have this"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_upstream_and_key(entry: dict[str, Any], line: str) -> None:
