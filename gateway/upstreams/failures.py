@@ -83,14 +83,18 @@ class UpstreamError(RpcError):
 
     Attributes:
         status: of the HTTP response.
+        has_id: whether it names our request, so that the upstream has looked at it.
     """
 
     is_relayed = True
 
-    def __init__(self, upstream: str, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
+    def __init__(
+        self, upstream: str, code: int, message: str, data: Any = None, *, status: int = 200, has_id: bool = True
+    ) -> None:
         super().__init__(code, message, data)
         self.upstream = upstream
         self.status = status
+        self.has_id = has_id
 
 
 class LostSession(UpstreamFailure):

@@ -60,6 +60,7 @@ _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 _NO_STREAM: Final = 405
+_PING: Final = "ping"
 _NO_SUCH_METHOD: Final = -32601
 _LOST_CODES: Final = frozenset({-32000, -32600})
 """Errors with which servers refuse the id of a session with status 400, whatever they should send."""
@@ -142,10 +143,23 @@ class HttpSession(StatelessClient):
     @override
     async def _refusal(self, response: HttpResponse, job: HttpJob) -> UpstreamFailure | UpstreamError:
         refusal = await super()._refusal(response, job)
-        if self._said.session and _names_session(refusal, response.status):
-            self._subscribers.lose()
-            return LostSession(self._upstream)
-        return refusal
+        if not self._said.session or not _names_session(refusal, response.status):
+            return refusal
+        is_answer = isinstance(refusal, UpstreamError) and refusal.has_id and job.method != _PING
+        if is_answer and not await self._has_ended(job.caller):
+            return refusal
+        self._subscribers.lose()
+        return refusal if is_answer and not job.repeatable else LostSession(self._upstream)
+
+    async def _has_ended(self, caller: UpstreamCaller) -> bool:
+        """Ask whether the session has ended. The answer to a request may look like that, and be about its effect."""
+        try:
+            await self.request(_PING, {}, requester=caller, seconds=END_SECONDS, max_bytes=MAX_INTRODUCTION_BYTES)
+        except LostSession:
+            return True
+        except (UpstreamError, UpstreamFailure):
+            pass
+        return False
 
     @override
     async def _replies(self, message: Message, job: HttpJob) -> bool:
@@ -286,7 +300,7 @@ def _resuming(events: EventStream, max_bytes: int) -> EventStream:
 
 
 def _names_session(refusal: UpstreamFailure | UpstreamError, status: int) -> bool:
-    """Return whether a refusal says that the session has ended. Servers say so before they look at the request."""
+    """Return whether a refusal seems to say that the session has ended. Most servers say so without our id."""
     if isinstance(refusal, UpstreamError):
         if status == _NOT_FOUND:
             return refusal.code != _NO_SUCH_METHOD

@@ -578,7 +578,7 @@ class StatelessClient:
             raise self._error(answer)
 
     def _error(self, error: ErrorAnswer, status: int = _OK) -> UpstreamError:
-        return UpstreamError(self._upstream, error.code, error.message, error.data, status=status)
+        return UpstreamError(self._upstream, error.code, error.message, error.data, status=status, has_id=error.has_id)
 
     def _failure(self, reason: Reason, detail: str, *, sent: bool = True) -> UpstreamFailure:
         return UpstreamFailure(self._upstream, reason, sent=sent, detail=detail)

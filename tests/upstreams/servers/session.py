@@ -19,6 +19,7 @@ LOST: Mapping[str, tuple[int, Any]] = {
     "typescript": (404, {"id": None, "error": {"code": -32001, "message": "Session not found"}}),
     "everything": (400, {"error": {"code": -32000, "message": "Bad Request: No valid session ID provided"}}),
     "old_sdk": (400, {"id": "server-error", "error": {"code": -32600, "message": "Bad Request: No valid session"}}),
+    "ours": (404, {"id": "ours", "error": {"code": -32001, "message": "Session not found"}}),
     "text": (404, b"Session not found"),
     "nothing": (404, b""),
 }
@@ -37,6 +38,7 @@ TOOLS = (
     "late",
     "fails",
     "pings",
+    "refuses",
 )
 
 
@@ -128,7 +130,8 @@ class InSessions(Earlier):
             if isinstance(body, bytes):
                 exchange.reply(status, body, [("content-type", "text/plain")])
             else:
-                exchange.json({"jsonrpc": "2.0", **body}, status)
+                named = {"id": message.get("id")} if body.get("id") == "ours" else {}
+                exchange.json({"jsonrpc": "2.0", **body, **named}, status)
         elif method is None:
             self.answers.append(message)
             self.answered.set()
@@ -254,6 +257,11 @@ class InSessions(Earlier):
         self._end(exchange, message, text("ended"))
         assert session.stream is not None
         session.stream.event({"jsonrpc": "2.0", "id": "late", "method": "elicitation/create", "params": {}})
+
+    async def _refuses(self, exchange: Exchange, message: Any, _session: Open, arguments: Params) -> None:
+        """Act, and answer with an error that looks like that of a lost session."""
+        error = {"code": arguments["code"], "message": arguments["message"]}
+        exchange.json({"jsonrpc": "2.0", "id": message["id"], "error": error}, arguments["status"])
 
     async def _pings(self, exchange: Exchange, message: Any, session: Open, arguments: Params) -> None:
         """Send many requests, here or on the stream of the session, and end when all are answered."""
