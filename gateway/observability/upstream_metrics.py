@@ -89,7 +89,7 @@ class SessionCounts:
         self.by_state[after] += 1
 
 
-class _Sessions(Collector):
+class _SessionCollector(Collector):
     """Shows the sessions with upstreams that had one. A replaced upstream may have two pools for some time."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -142,7 +142,7 @@ class UpstreamMetrics:
             bounds=_SECONDS_BUCKETS,
             registry=registry,
         )
-        self._sessions = _Sessions(registry)
+        self._sessions = _SessionCollector(registry)
         self._entries, self._breakers, self._in_flight, self._pauses = (
             Gauge(name, documentation, ["upstream"], registry=registry) for name, documentation in _GAUGES
         )
