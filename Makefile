@@ -110,7 +110,7 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS) $(SER
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS) && $(RUN) pytest -n 0 $(REFERENCE_SERVERS))
 
-published: $(STAMP) $(NODE_STAMP) $(PYTHON_CLIENTS) $(PUBLISHED_STAMP) $(OFFICE_STAMP) ## Call each tool of published servers through two replicas (PUBLISHED="-k excel")
+published: $(STAMP) $(NODE_STAMP) $(PYTHON_CLIENTS) $(PUBLISHED_STAMP) $(SDK_STAMP) $(OFFICE_STAMP) ## Call each tool of published servers through two replicas (PUBLISHED="-k excel")
 	@$(RUN) pytest -n 0 $(PUBLISHED_SERVERS) $(PUBLISHED)
 
 agents: $(STAMP) $(AGENTS_STAMP) ## Drive Claude Code, Codex and other agents, and record what they send (AGENT="-k codex")
