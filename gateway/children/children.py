@@ -9,11 +9,12 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -254,6 +255,8 @@ class _Link:
             await self.send({"stop": number})
             if isinstance(error, TimeoutError):
                 raise ChildFailure("the watcher of child processes does not answer") from None
+            if isinstance(error, ChildFailure):
+                raise ChildFailure("; ".join([str(error), *_hints(program)])) from None
             raise
         return child
 
@@ -342,6 +345,21 @@ class _Link:
     def _fail(child: ChildProcess, reason: str) -> None:
         if not child.started.done():
             child.started.set_exception(ChildFailure(reason))
+
+
+def _hints(program: Program) -> Iterator[str]:
+    """Yield what may be wrong with a command that cannot be run. Arguments may be secret, also those in it."""
+    command = program.argv[0]
+    if shutil.which(command, path=program.env.get("PATH")) is not None:
+        return
+    if " " in command.strip():
+        yield "put the arguments of the command into args"
+    elif command.startswith("~"):
+        yield "write the whole path, as ~ is not replaced"
+    elif "/" in command:
+        yield f"{command} is not a program"
+    else:
+        yield f"{command} is in no folder of PATH: write its whole path, or set PATH in env"
 
 
 _EVENTS: Final = frozenset({"started", "failed", "exited", "gone"})

@@ -142,9 +142,12 @@ async def test_only_so_many_programs_run(children: Children) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (Program(["no-such-program"], {"PATH": "/bin"}), "No such file or directory"),
-        (Program(["/dev/null"], {}), "Permission denied"),
-        (Program(["sh"], {"PATH": "/bin"}, cwd="/no/such/folder"), "No such file or directory"),
+        (Program(["npx"], {"PATH": "/no"}), "No such file or directory; npx is in no folder of PATH: write its whole"),
+        (Program(["~/bin/x"], {"PATH": "/bin"}), "No such file or directory; write the whole path, as ~ is not"),
+        (Program(["sh --key s3cret"], {"PATH": "/bin"}), "No such file or directory; put the arguments of the"),
+        (Program(["/no/such"], {}), "No such file or directory; /no/such is not a program$"),
+        (Program(["/dev/null"], {}), "Permission denied; /dev/null is not a program$"),
+        (Program(["sh"], {"PATH": "/bin"}, cwd="/no/such/folder"), "No such file or directory$"),
         (Program(["sh", "x" * 200_000], {"PATH": "/bin"}), "Argument list too long"),
     ],
 )

@@ -333,7 +333,7 @@ async def test_a_program_that_cannot_be_run_says_why(factory: Factory) -> None:
     with pytest.raises(UpstreamFailure) as failed:
         await factory.make(program=missing).open()
     assert (failed.value.reason, failed.value.sent) == (Reason.UNREACHABLE, False)
-    assert failed.value.detail == "its program cannot be run: No such file or directory"
+    assert failed.value.detail.startswith("its program cannot be run: No such file or directory; no-such-program is in")
 
 
 async def test_a_program_that_hangs_in_initialize_is_given_up(factory: Factory, served: Served) -> None:
