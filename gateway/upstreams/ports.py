@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
@@ -28,6 +28,11 @@ class UpstreamCaller(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any] = msgspec.field(default_factory=dict)
     token: str | None = None
     may_lack_token: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """The caller and its headers: all that an upstream can tell callers apart by."""
+        return self.principal, tuple(sorted(self.headers.items()))
 
     def __repr__(self) -> str:
         """Return a text without the token and the headers, which are the caller's."""

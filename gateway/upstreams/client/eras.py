@@ -144,7 +144,8 @@ class EraClient:
             options["seconds"] = ends_at - self._clock()
         try:
             if era == "sessionless" and self._offers_tasks and method in _ABOUT_TOOLS:
-                return await self._task_tools.request(self._sessionless, method, params, **options)
+                whose = options["requester"].key
+                return await self._task_tools.request(whose, self._sessionless, method, params, **options)
             return await self._clients[era].request(method, params, **options)
         except UpstreamError as error:
             if error.code in _OTHER_ERA and self._clock() >= self._trusted_until:

@@ -71,7 +71,8 @@ class SessionClient:
                 return introduction.as_discovered()
             remaining: RequestOptions = {**options, "seconds": ends_at - loop.time()}
             if method in _ABOUT_TOOLS and introduction is not None and introduction.offers_tasks:
-                return await self._task_tools.request(pooled.connection, method, params, **remaining)
+                whose = self._key("", options["requester"])
+                return await self._task_tools.request(whose, pooled.connection, method, params, **remaining)
             return await pooled.connection.request(method, params, **remaining)
 
     @contextlib.asynccontextmanager
@@ -130,7 +131,7 @@ class SessionClient:
             return ()
         if self._scope == "call" and method in _CALLS:
             return None
-        return requester.principal, tuple(sorted(requester.headers.items()))
+        return requester.key
 
 
 async def _subscribe(pooled: PooledConnection, method: str, uri: str, requester: UpstreamCaller) -> None:

@@ -146,15 +146,16 @@ class HttpSession(StatelessClient):
         if not self._said.session or not _names_session(refusal, response.status):
             return refusal
         is_answer = isinstance(refusal, UpstreamError) and refusal.has_id and job.method != _PING
-        if is_answer and not await self._has_ended(job.caller):
+        if is_answer and not await self._has_ended(job):
             return refusal
         self._subscribers.lose()
         return refusal if is_answer and not job.repeatable else LostSession(self._upstream)
 
-    async def _has_ended(self, caller: UpstreamCaller) -> bool:
+    async def _has_ended(self, job: HttpJob) -> bool:
         """Ask whether the session has ended. The answer to a request may look like that, and be about its effect."""
+        seconds = min(END_SECONDS, job.deadline - asyncio.get_running_loop().time())
         try:
-            await self.request(_PING, {}, requester=caller, seconds=END_SECONDS, max_bytes=MAX_INTRODUCTION_BYTES)
+            await self.request(_PING, {}, requester=job.caller, seconds=seconds, max_bytes=MAX_INTRODUCTION_BYTES)
         except LostSession:
             return True
         except (UpstreamError, UpstreamFailure):

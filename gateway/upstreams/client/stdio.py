@@ -184,9 +184,11 @@ class ChildConnection:
 
         If this is cancelled, or takes too long, the upstream is notified. A late answer is dropped.
         """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + options["seconds"]
 
         async def send(traceparent: str | None) -> Result:
-            return await self._answered(method, params, options, traceparent)
+            return await self._answered(method, params, {**options, "seconds": ends_at - loop.time()}, traceparent)
 
         async def set_level(setting: str, level: Mapping[str, Any]) -> None:
             await self.request(setting, level, **_without_notices(options))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
 from typing import Any, Final, Unpack
 
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
@@ -18,9 +19,10 @@ LIST_SECONDS: Final = 10.0
 MAX_PAGES: Final = 64
 """How long a call waits for a list that nobody has read before, as in a worker, and how many pages of it are read."""
 
-MAX_TASK_TOOLS: Final = 1000
-MAX_NAME_CHARS: Final = 1024
-"""How many such tools are known, and how long their names may be."""
+MAX_LISTS: Final = 100
+MAX_TASK_TOOLS: Final = 200
+MAX_NAME_CHARS: Final = 128
+"""Of how many lists such tools are known, how many of each, and how long their names may be."""
 
 CANCEL_SECONDS: Final = 2.0
 """How long a call that ends early waits until its task is cancelled."""
@@ -32,30 +34,15 @@ _MAX_ID_CHARS: Final = 1024
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
-class TaskTools:
-    """Knows which tools of an upstream run only as tasks, and calls them. `requests` send to one session."""
+class _TaskToolsOfList:
+    """The tools that run only as tasks, as one list of tools has them. It `is_known` once it was read to its end."""
 
-    def __init__(self, upstream: str) -> None:
-        self._upstream = upstream
-        self._names: set[str] = set()
-        self._is_known = False
-        self._tokens = itertools.count(-1, -1)  # unlike all ids of requests, which are tokens too
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.is_known = False
 
-    async def request(
-        self, requests: Requests, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
-    ) -> dict[str, Any]:
-        """Send a request and return its result: that of the task if it becomes one. Lists say which tools do."""
-        if method == "tools/call":
-            if not self._is_known:
-                await self._read(requests, options)
-            if params["name"] in self._names:
-                return await self._run(requests, params, options)
-        result = await requests.request(method, params, **options)
-        if method == "tools/list":
-            self._learn(result)
-        return result
-
-    def _learn(self, page: Mapping[str, Any]) -> None:
+    def learn(self, page: Mapping[str, Any]) -> None:
+        """Learn from a page of the list."""
         tools = page.get("tools")
         for tool in tools if isinstance(tools, list) else ():
             name = tool.get("name") if isinstance(tool, dict) else None
@@ -63,12 +50,53 @@ class TaskTools:
                 continue
             execution = tool.get("execution")
             if not isinstance(execution, dict) or execution.get("taskSupport") != "required":
-                self._names.discard(name)
-            elif len(self._names) < MAX_TASK_TOOLS:
-                self._names.add(name)
-        self._is_known = self._is_known or "nextCursor" not in page
+                self.names.discard(name)
+            elif len(self.names) < MAX_TASK_TOOLS:
+                self.names.add(name)
+        self.is_known = self.is_known or "nextCursor" not in page
 
-    async def _read(self, requests: Requests, options: RequestOptions) -> None:
+
+class TaskTools:
+    """Knows which tools of an upstream run only as tasks, and calls them.
+
+    `requests` send to one session. Callers with other keys may have other lists.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self._lists: OrderedDict[Hashable, _TaskToolsOfList] = OrderedDict()
+        self._tokens = itertools.count(-1, -1)  # unlike all ids of requests, which are tokens too
+
+    async def request(
+        self,
+        key: Hashable,
+        requests: Requests,
+        method: str,
+        params: Mapping[str, Any],
+        **options: Unpack[RequestOptions],
+    ) -> dict[str, Any]:
+        """Send a request and return its result: that of the task if it becomes one. Lists say which tools do."""
+        ends_at = asyncio.get_running_loop().time() + options["seconds"]
+        known = self._list_of(key)
+        if method == "tools/call":
+            if not known.is_known:
+                await self._read(known, requests, options)
+                options["seconds"] = ends_at - asyncio.get_running_loop().time()
+            if params["name"] in known.names:
+                return await self._run(requests, params, options)
+        result = await requests.request(method, params, **options)
+        if method == "tools/list":
+            known.learn(result)
+        return result
+
+    def _list_of(self, key: Hashable) -> _TaskToolsOfList:
+        known = self._lists.pop(key) if key in self._lists else _TaskToolsOfList()
+        self._lists[key] = known  # those that were used last come last
+        if len(self._lists) > MAX_LISTS:
+            self._lists.popitem(last=False)
+        return known
+
+    async def _read(self, known: _TaskToolsOfList, requests: Requests, options: RequestOptions) -> None:
         """Read the list of tools. If there is no answer, the call shows what is wrong, and the next one tries again."""
         own: RequestOptions = {**_plain(options), "seconds": min(LIST_SECONDS, options["seconds"])}
         cursor: dict[str, Any] = {}
@@ -77,11 +105,11 @@ class TaskTools:
                 with contextlib.suppress(UpstreamError):
                     for _ in range(MAX_PAGES):
                         page = await requests.request("tools/list", cursor, **own)
-                        self._learn(page)
-                        if self._is_known:
+                        known.learn(page)
+                        if known.is_known:
                             return
                         cursor = {"cursor": page["nextCursor"]}
-                self._is_known = True
+                known.is_known = True
 
     async def _run(self, requests: Requests, params: Mapping[str, Any], options: RequestOptions) -> dict[str, Any]:
         """Have a task created, and return its result. If that does not come, the task is cancelled."""

@@ -373,6 +373,14 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+async def test_the_time_of_a_call_includes_that_of_the_level_of_its_logs(factory: Factory) -> None:
+    served = factory.make("slow-level")
+    await served.open()
+    async with asyncio.timeout(5):  # not 2.8 and 3 seconds
+        failure = await served.fails("hang", log_level="info", seconds=3.0)
+    assert (failure.reason, failure.sent) == (Reason.TIMED_OUT, True)
+
+
 async def test_an_unknown_version_is_refused(factory: Factory) -> None:
     with pytest.raises(UpstreamFailure) as failed:
         await factory.make("unknown-version").open()

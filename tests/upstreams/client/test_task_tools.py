@@ -9,8 +9,9 @@ import pytest
 
 from gateway.upstreams.client import task_tools
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import UpstreamCaller
 from loadtest.cluster import wait_until
-from tests.upstreams.client.test_sessions import calling
+from tests.upstreams.client.test_sessions import ADA, BOB, calling
 from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.session import InSessions
 from tests.upstreams.servers.tasks import WithTasks
@@ -34,6 +35,29 @@ async def test_a_list_that_the_gateway_has_read_says_which_tools_these_are() -> 
                 await upstream.ask("tools/list", params)
             assert await upstream.call("study", {"subject": "bees"}) == "studied bees"
         assert server.methods.count("tools/list") == 2
+
+
+async def test_the_list_of_a_caller_decides_nothing_about_the_calls_of_another_one() -> None:
+    class ByCaller(WithTasks):
+        """Only the caller of the first session has the tool as a task."""
+
+        async def _answered(self, exchange: Exchange, message: Any, name: str) -> None:
+            if message["method"] == "tools/list" and name != "s-1":
+                exchange.json({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [{"name": "study"}]}})
+            else:
+                await super()._answered(exchange, message, name)
+
+    tenant = UpstreamCaller(principal=ADA.principal, headers={"x-tenant": "1"})
+    with ByCaller() as server:
+        async with calling(server) as upstream:
+            for _ in range(2):
+                for who in (tenant, ADA, BOB):
+                    await upstream.ask("tools/list", {}, requester=who)
+                    await upstream.ask("tools/list", {"cursor": "more"}, requester=who)
+                await upstream.call("study", {"subject": "bees"}, requester=tenant)
+                refused = await upstream.call("study", {"subject": "bees"}, requester=BOB)
+                assert refused == "study requires task augmentation"
+        assert len(server.tasks) == 2
 
 
 async def test_a_server_without_tasks_is_not_asked_for_its_list() -> None:

@@ -198,6 +198,8 @@ def handle(message: Mapping[str, Any]) -> None:
         else:
             threading.Thread(target=work[0], args=work[1], daemon=True).start()
     elif method in ("ping", "logging/setLevel"):
+        if method != "ping" and "slow-level" in OPTIONS:
+            time.sleep(2.8)
         send({"id": number, "result": {}})
     elif number is not None:
         send({"id": number, "error": {"code": -32601, "message": f"no {method}"}})
