@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gateway.children.children import ChildProcess
@@ -99,7 +99,8 @@ class _WaitingRequest:
 class ChildConnection:
     """One child process of an upstream; a `SessionConnection`.
 
-    `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it.
+    `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it. If
+    it `is_of_one_caller`, its end keeps nobody else from starting the program.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class ChildConnection:
         client_info: Mapping[str, Any],
         subscribers: Subscribers,
         max_line_bytes: int,
+        is_of_one_caller: bool = False,
         roots: Sequence[str] = (),
         tracing: Traces | None = None,
         turns: Turns | None = None,
@@ -126,6 +128,8 @@ class ChildConnection:
         self._client_info = client_info
         self._subscribers = subscribers
         self._max_line_bytes = max_line_bytes
+        self._is_of_one_caller = is_of_one_caller
+        self._owner: Hashable = ()  # that is everyone, until it has opened
         self._roots = roots
         self._clock = clock
         self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)
@@ -144,8 +148,9 @@ class ChildConnection:
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> SessionIntroduction:
         """Start the program, and return the answer to `initialize`; see `SessionConnection.open`."""
+        owner = (requester.principal,) if self._is_of_one_caller else ()
         try:
-            child = self._child = await self._program.start()
+            child = self._child = await self._program.start(owner)
         except UpstreamFailure as failure:
             raise self._counted(failure) from None
         self._began = self._clock()
@@ -163,6 +168,7 @@ class ChildConnection:
         if result.get("protocolVersion") not in SPOKEN:
             detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}"
             raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
+        self._owner = owner
         self._send({"method": "notifications/initialized", "params": {}})
         self._level.learn(result)
         self._subscribers.can_hear = True
@@ -300,7 +306,7 @@ class ChildConnection:
         self._has_ended.set()
         if not self._is_closing:
             self._telemetry.program_ended(self._upstream, kind)
-            self._program.has_ended(self._clock() - self._began, problem)
+            self._program.has_ended(self._clock() - self._began, problem, self._owner)
             log.warning("program of an upstream ended", extra={"upstream": self._upstream, "reason": problem})
         for call in self._calls.values():
             call.end(self._failure(Reason.CUT, problem, sent=call.is_written))

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -444,6 +444,67 @@ async def test_a_program_that_ends_again_and_again_is_started_less_and_less_ofte
     assert shown[1:] == [4, 8, 16, 32, 60, 60, 60, 60]
 
 
+ALICE, BOB = (UpstreamCaller(Principal("issuer", name, "")) for name in ("alice", "bob"))
+
+
+@pytest.mark.parametrize("is_of_one_caller", [True, False])
+async def test_a_crash_of_an_open_child_keeps_only_those_who_share_it_from_another_one(
+    factory: Factory, is_of_one_caller: bool
+) -> None:
+    command, registry = Program([sys.executable, "-S", str(SERVER)], {}), CollectorRegistry()
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(registry), lambda: 0.0)
+
+    async def opened(caller: UpstreamCaller) -> Served:
+        served = factory.make(program=program, is_of_one_caller=is_of_one_caller)
+        await served.connection.open(caller, seconds=SECONDS)
+        return served
+
+    for seconds in (1, 2):
+        await (await opened(ALICE)).fails("die")
+        assert registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}) == seconds
+    with pytest.raises(UpstreamFailure, match="exit code 3; it is started again in 2 seconds"):
+        await opened(ALICE)
+    for other in (BOB, NOBODY):
+        if is_of_one_caller:
+            assert await (await opened(other)).call("echo") == {}
+        else:
+            with pytest.raises(UpstreamFailure, match="again in 2 seconds"):
+                await opened(other)
+    assert registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}) == 2
+
+
+async def test_a_child_of_one_caller_that_ends_before_it_is_open_counts_for_everyone(factory: Factory) -> None:
+    command = Program([sys.executable, "-S", str(SERVER), "fails"], {})
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(CollectorRegistry()), lambda: 0.0)
+    for _ in range(2):
+        with pytest.raises(UpstreamFailure, match="exit code 2"):
+            await factory.make(program=program, is_of_one_caller=True).connection.open(ALICE, seconds=SECONDS)
+    with pytest.raises(UpstreamFailure, match="again in 2 seconds"):
+        await factory.make(program=program, is_of_one_caller=True).connection.open(BOB, seconds=SECONDS)
+
+
+async def test_few_pauses_of_callers_are_kept_and_none_for_long(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(programs, "MAX_PAUSES", 10)
+    command, registry = Program([sys.executable, "-S", str(SERVER)], {}), CollectorRegistry()
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(registry), lambda: now[0])
+    for number in range(12):
+        for _ in range(2):
+            program.has_ended(0.0, "it has ended", number)
+    await (await program.start(1)).stop()
+    for kept in (2, 11):
+        with pytest.raises(UpstreamFailure, match="again in 2 seconds"):
+            await program.start(kept)
+    for _ in range(9):
+        program.has_ended(0.0, "it has ended", 11)
+    now[0] = 2 * programs.LONGEST_PAUSE_SECONDS + 1
+    program.has_ended(0.0, "it has ended", "another")
+    program.has_ended(0.0, "it has ended", 11)
+    assert registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}) == 1
+
+
 async def test_closing_ends_the_program(factory: Factory) -> None:
     served = factory.make()
     await served.open()
@@ -498,8 +559,8 @@ async def test_a_program_that_ends_before_anything_is_written_says_how_it_ended(
     served = factory.make(program=program)
     start, subscribers = program.start, served.subscribers
 
-    async def start_and_see_the_end() -> ChildProcess:
-        child = await start()
+    async def start_and_see_the_end(owner: Hashable = ()) -> ChildProcess:
+        child = await start(owner)
         await child.exited.wait()
         subscribers.ended.set()
         return child
