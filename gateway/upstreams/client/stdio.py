@@ -20,7 +20,7 @@ from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.earlier_requests import SPOKEN, encode_earlier_request
 from gateway.protocol.upstream.introductions import MAX_INTRODUCTION_BYTES, SessionIntroduction
-from gateway.protocol.upstream.json_lines import JsonLines, Line, LineTooLong, answered_by
+from gateway.protocol.upstream.json_lines import JsonLines, Line, LineTooLong, answered_at_start, answered_by, notice_of
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import Envelope
 from gateway.protocol.upstream.responses import (
@@ -44,6 +44,7 @@ from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
 from gateway.upstreams.client.programs import UpstreamProgram, ended_how, kind_of_exit
 from gateway.upstreams.client.replies import is_question, reply_to
+from gateway.upstreams.client.unfinished import UnfinishedLine
 from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import RequestOptions, UpstreamCaller
@@ -61,6 +62,8 @@ MAX_UNREAD_BYTES: Final = 1 << 20
 EXIT_SECONDS: Final = 0.5
 """How long to wait for the exit code of a program that has closed its output, and for its last words."""
 SHOWN_CHARACTERS: Final = 200
+
+_UNWANTED: Final = "nobody waits for it"
 
 _OF_REQUESTS: Final = frozenset({PROGRESS, LOG})
 
@@ -275,13 +278,9 @@ class ChildConnection:
 
     async def _read(self, child: ChildProcess, errors: asyncio.Task[None]) -> None:
         """Read what the program writes until it ends, or writes what cannot be survived."""
-        lines, portions, problem = JsonLines(self._max_line_bytes), Portions(), ""
+        problem = ""
         try:
-            while piece := await child.stdout.read(PORTION_BYTES):
-                for line in lines.feed(piece):
-                    await self._take(line, child)
-                    await portions.read(events=1)
-                await portions.read(size=len(piece))
+            await self._read_lines(child)
         except LineTooLong as error:
             self._telemetry.failed(self._upstream, Reason.TOO_LARGE)
             problem = f"{error}; {LIMIT_OPTION} sets the limit"
@@ -292,6 +291,36 @@ class ChildConnection:
             problem = "its output cannot be read"
         self._subscribers.lose()
         await self._ended(child, errors, problem)
+
+    async def _read_lines(self, child: ChildProcess) -> None:
+        lines, portions = JsonLines(self._max_line_bytes), Portions()
+        unfinished = UnfinishedLine(self._upstream, self._readings, lines)
+        try:
+            while piece := await child.stdout.read(PORTION_BYTES):
+                for line in lines.feed(piece):
+                    unfinished.release()
+                    await self._take(line, child)
+                    del line  # it may be large, and the next one may take long
+                    await portions.read(events=1)
+                self._skip_unwanted(lines)
+                unfinished.count(next(iter(self._callers)) if len(self._callers) == 1 else None)
+                await portions.read(size=len(piece))
+        finally:
+            unfinished.release()
+
+    def _skip_unwanted(self, lines: JsonLines) -> None:
+        """Skip the line that has not ended if it is larger than anything that is wanted."""
+        if lines.unfinished <= MAX_NOTICE_BYTES:
+            return
+        start = lines.start
+        number = answered_at_start(start)
+        meant = self._calls.values() if number is None else [self._calls[number]] if number in self._calls else []
+        if notice_of(start) is not None or not meant:
+            lines.skip(_UNWANTED)
+            return
+        limit = max(call.max_bytes for call in meant)
+        if lines.unfinished > limit:
+            lines.skip(f"the answer has more than {limit} bytes")
 
     async def _ended(self, child: ChildProcess, errors: asyncio.Task[None], problem: str) -> None:
         """End all calls, and what is left of the program."""
@@ -341,9 +370,9 @@ class ChildConnection:
             Malformed: it is not a message.
             UpstreamFailure: it is too large, or takes too much together with others.
         """
-        if not line.is_whole:
-            detail = f"the line has more than {self._max_line_bytes} bytes; {LIMIT_OPTION} sets the limit"
-            raise self._failure(Reason.TOO_LARGE, detail)
+        if line.skipped:
+            hint = "" if line.skipped == self._readings.problem else f"; {LIMIT_OPTION} sets the limit"
+            raise self._failure(Reason.TOO_LARGE, line.skipped + hint)
         body = line.start
         if is_quick(body):
             return read_numbered(body, self._heal)
@@ -357,20 +386,26 @@ class ChildConnection:
         return await self._readings.read(self._upstream, caller, read, keep)
 
     def _skip(self, line: Line, reason: Reason, detail: str) -> None:
-        """Skip a line that is not a message, or too large. The call that it seems to answer fails.
+        """Skip a line that is not a message, too large, or not wanted. The call that it seems to answer fails.
 
         Raises:
             LineTooLong: it may be the answer to any call.
         """
-        if line.is_whole and not line.start.strip():
+        if not line.skipped and not line.start.strip():
             return
-        number = answered_by(line)
-        call = None if number is None else self._calls.get(number)
+        notice = notice_of(line.start)
+        number = None if notice is not None else answered_by(line)
+        call = None if number is None or line.skipped == _UNWANTED else self._calls.get(number)
         if call is not None:
             call.end(self._failure(reason, detail))
-            return
-        if reason is Reason.TOO_LARGE and line.start.lstrip()[:1] == b"{":
+        elif reason is not Reason.TOO_LARGE or line.start.lstrip()[:1] != b"{":
+            self._note_noise(line, detail)
+        elif line.skipped == _UNWANTED or number is not None or notice is not None or not self._calls:
+            self._telemetry.dropped(self._upstream, "answer" if notice is None else KINDS.get(notice, "notification"))
+        else:
             raise LineTooLong(detail)
+
+    def _note_noise(self, line: Line, detail: str) -> None:
         self._telemetry.dropped(self._upstream, "noise")
         if not self._has_logged_noise:
             self._has_logged_noise = True

@@ -20,9 +20,10 @@ from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.protocol.upstream.json_lines import SKIP_FACTOR
+from gateway.protocol.upstream.responses import Message, read_numbered
 from gateway.sealing.principal import Principal
 from gateway.upstreams import readings
-from gateway.upstreams.client import programs, stdio
+from gateway.upstreams.client import hearing, programs, stdio
 from gateway.upstreams.client.connections import Subscribers
 from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.stdio import ChildConnection
@@ -614,3 +615,97 @@ async def test_an_answer_that_takes_too_much_with_others_fails_its_call_alone(
     assert (failure.reason, failure.sent) == (Reason.TOO_LARGE, True)
     assert "too much memory together" in failure.detail
     assert await served.call("echo") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"jsonrpc":"2.0","method":"notifications/progress","params":{"a":"LONG', "progress"),
+        ('{"method":"notifications/message","params":{"a":"LONG"},"jsonrpc":"2.0"}', "log"),
+        ('{"method":"notifications/other","params":{"a":"LONG"},"jsonrpc":"2.0","id":ID}', "notification"),
+        ('{"jsonrpc":"2.0","id":99,"result":{"a":"LONG"}}', "answer"),
+        ('{"jsonrpc": "2.0", "id": 99, "error": {"a": "LONG"}}', "answer"),
+    ],
+)
+async def test_a_large_line_that_answers_no_waiting_call_is_dropped_without_being_decoded(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch, line: str, what: str
+) -> None:
+    decoded = decoded_sizes(monkeypatch)
+    served = factory.make(max_line_bytes=2**20)
+    await served.open()
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"1"}]}}'
+    text = line.replace("LONG", "x" * (hearing.MAX_NOTICE_BYTES + 20_000)) + "\n" + answer + "\n"
+    assert await served.call("written", {"text": text}) == 1
+    assert served.dropped(what) == 1
+    assert max(decoded) < 1000
+
+
+@pytest.mark.parametrize(
+    "line", ['{"result":{"a":"LONG"},"id":99,"jsonrpc":"2.0"}', '{"params":{"a":"LONG"},"method":"n"}']
+)
+async def test_no_large_line_is_decoded_while_no_call_waits(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    decoded = decoded_sizes(monkeypatch)
+    served = factory.make(max_line_bytes=2**20)
+    await served.open()
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"1"}]}}'
+    text = answer + "\n" + line.replace("LONG", "x" * (hearing.MAX_NOTICE_BYTES + 20_000)) + "\n"
+    assert await served.call("written", {"text": text}) == 1
+    await until(lambda: served.dropped("answer") == 1)
+    assert await served.call("echo") == {}
+    assert max(decoded) < 1000
+
+
+async def test_an_answer_to_initialize_over_its_limit_is_not_decoded(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = decoded_sizes(monkeypatch)
+    with pytest.raises(UpstreamFailure, match="the answer has more than 262144 bytes"):
+        await factory.make("long-introduction", max_line_bytes=2**20).open()
+    assert decoded == []
+
+
+def decoded_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how large the messages are that are decoded from now on."""
+    sizes, decode = list[int](), read_numbered
+
+    def decoding(body: bytes, *more: Any) -> tuple[int | None, Message]:
+        sizes.append(len(body))
+        return decode(body, *more)
+
+    monkeypatch.setattr("gateway.upstreams.client.stdio.read_numbered", decoding)
+    return sizes
+
+
+@pytest.mark.parametrize("line", ['{"jsonrpc":"2.0","id":ID,"result":{"a":"', '{"result":{"a":"'])
+async def test_the_line_that_a_program_is_writing_counts_until_it_ends(factory: Factory, line: str) -> None:
+    counted = readings_of_answers()
+    served = factory.make(readings=counted)
+    await served.open()
+    waiting = asyncio.create_task(served.fails("written", {"text": line + "x" * 90_000}))
+    await until(lambda: counted.memory > 90_000)
+    await served.connection.aclose()
+    assert (await waiting).reason is Reason.CUT
+    assert counted.memory == 0
+
+
+async def test_an_unfinished_line_gives_way_and_its_call_alone_fails(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = readings_of_answers()
+    served = factory.make(readings=counted)
+    await served.open()
+    begin = '{"jsonrpc":"2.0","id":ID,"result":{"a":"' + "x" * 90_000
+    waiting = asyncio.create_task(served.fails("written", {"text": begin}))
+    await until(lambda: counted.memory > 90_000)
+    monkeypatch.setattr(readings, "MAX_BYTES_OF_UPSTREAM", 99_000)
+    count, release = counted.hold("stub", None, lambda: None)
+    count(9_000)
+    assert counted.memory == 9_000
+    release()
+    noise = asyncio.create_task(served.call("noise", {"text": '"}}\n'}))
+    failure = await waiting
+    assert (failure.reason, failure.detail) == (Reason.TOO_LARGE, counted.problem)
+    assert await noise == "heard"
+    assert counted.memory == 0
