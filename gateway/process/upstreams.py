@@ -114,7 +114,7 @@ class Connecting:
         def made(kind: Callable[..., T], /, **options: object) -> T:
             return kind(definition.name, http, credentials, readings=self.readings, **self._common(), **options)
 
-        is_of_one_caller, dialect = definition.session_scope != "shared", Sessionless()
+        is_of_one_caller, dialect = _is_of_one_caller(definition), Sessionless()
         sessions = self._sessions(
             definition,
             lambda subscribers: made(
@@ -148,6 +148,7 @@ class Connecting:
             program,
             subscribers=subscribers,
             max_line_bytes=definition.max_result_bytes,
+            is_of_one_caller=_is_of_one_caller(definition),
             roots=definition.roots,
             readings=self.readings,
             **self._common(),
@@ -282,3 +283,7 @@ class ServedUpstreams:
     def _make_parts(self, definition: Definition, credentials: CredentialHeaders, client: GuardedClient) -> PartMaker:
         relay = UpstreamRelay(definition, client, credentials, self._metrics, turns=self._turns)
         return PartMaker(definition, client, relay, self._metrics, self._readings)
+
+
+def _is_of_one_caller(definition: Definition) -> bool:
+    return definition.session_scope != "shared"

@@ -28,12 +28,12 @@ _T = TypeVar("_T")
 class _HeldMemory:
     """The memory that one reading holds, including that of `decoded` values.
 
-    `limit` ends the reading. It is None if the reading has ended, and what was read is used.
+    `give_way` ends the reading. It is None if the reading has ended, and what was read is used.
     """
 
     upstream: str
     reader: Hashable
-    limit: asyncio.Timeout | None
+    give_way: Callable[[], None] | None
     size: int = 0
     decoded: int = 0
 
@@ -67,10 +67,13 @@ class Readings:
     If it is too much together, a reading ends with a `failure`: of the upstream that holds most, and there of the
     reader who holds most, the largest one. So small ones are read whatever other upstreams and readers do. If several
     hold about the same, the newest one gives way: otherwise, each reading would end the one before it.
+
+    Attributes:
+        problem: why a reading has ended, for operators.
     """
 
     def __init__(self, what: str, failure: type[UpstreamFailure]) -> None:
-        self._what = what
+        self.problem = f"{what} that are being read take too much memory together"
         self._failure = failure
         self._held: dict[_HeldMemory, None] = {}
         self._memory: defaultdict[str, int] = defaultdict(int)  # by upstream, without decoded values
@@ -91,7 +94,7 @@ class Readings:
         """
         try:
             async with asyncio.timeout(None) as limit:
-                held = _HeldMemory(upstream, reader, limit)
+                held = _HeldMemory(upstream, reader, partial(_expire, limit))
                 self._held[held] = None
                 kept = False
                 try:
@@ -100,7 +103,7 @@ class Readings:
                     return found
                 finally:
                     if keep is not None and kept:
-                        held.limit = None
+                        held.give_way = None
                         keep(partial(self._release, held))
                     else:
                         self._release(held)
@@ -113,6 +116,15 @@ class Readings:
             problem.__context__ = None
             raise problem.with_traceback(None)  # noqa: B904 - it is the same error, and its frames have what was read
         raise self._too_much(upstream)  # not inside `except`: its context would have what was read, too
+
+    def hold(self, upstream: str, reader: Hashable, give_way: Callable[[], None]) -> tuple[Count, Callable[[], None]]:
+        """Return what counts the memory of something that is not awaited, and what releases it.
+
+        `give_way` must free it at once. It is not called if counting raises `UpstreamFailure`.
+        """
+        held = _HeldMemory(upstream, reader, give_way)
+        self._held[held] = None
+        return partial(self._add, held), partial(self._release, held)
 
     def _add(self, held: _HeldMemory, size: int, *, decoded: bool = False) -> None:
         if held not in self._held:  # it ends in a moment
@@ -128,8 +140,8 @@ class Readings:
             self._release(largest)
             if largest is held:
                 raise self._too_much(held.upstream)
-            if largest.limit is not None:
-                largest.limit.reschedule(asyncio.get_running_loop().time())
+            if largest.give_way is not None:
+                largest.give_way()
 
     def _release(self, held: _HeldMemory) -> None:
         if held in self._held:
@@ -141,19 +153,22 @@ class Readings:
 
     def _crowd(self, upstream: str) -> list[_HeldMemory]:
         """Return the readings of the upstream that holds too much, none if there is room. The newest come first."""
-        read = (each for each in reversed(self._held) if each.limit is not None)
+        read = (each for each in reversed(self._held) if each.give_way is not None)
         if self._memory[upstream] > MAX_BYTES_OF_UPSTREAM:
             return [each for each in read if each.upstream == upstream]
         return _largest_share(read, lambda each: each.upstream) if self.memory > MAX_BYTES else []
 
     def _too_much(self, upstream: str) -> UpstreamFailure:
-        detail = f"{self._what} that are being read take too much memory together"
-        return self._failure(upstream, Reason.TOO_LARGE, sent=True, detail=detail)
+        return self._failure(upstream, Reason.TOO_LARGE, sent=True, detail=self.problem)
 
 
 def readings_of_answers() -> Readings:
     """Return what bounds the memory of answers while they are read."""
     return Readings("answers", UpstreamFailure)
+
+
+def _expire(limit: asyncio.Timeout) -> None:
+    limit.reschedule(asyncio.get_running_loop().time())
 
 
 def _forget(problem: BaseException | None) -> None:

@@ -8,7 +8,8 @@ import math
 import signal
 import time
 from collections import deque
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, NamedTuple
 
 from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
@@ -23,6 +24,9 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """How long to wait before a program that has ended is started again: longer each time, unless it ran so long."""
 
+MAX_PAUSES: Final = 256
+"""How many owners have a pause of their own. Those whose program ended longest ago are forgotten first."""
+
 LAST_LINES: Final = 5
 """How many of its last lines are shown with an exit code."""
 LINE_CHARACTERS: Final = 1000
@@ -34,8 +38,21 @@ _PIECE_BYTES: Final = 16 * 1024
 _LINE_BYTES: Final = 4 * LINE_CHARACTERS
 
 
+_EVERYONE: Final = ()
+
+
+class _Pause(NamedTuple):
+    """How long the program is not started, and why."""
+
+    seconds: float = 0.0
+    ends_at: float = -math.inf
+    problem: str = ""
+
+
 class UpstreamProgram:
     """Starts the program of one upstream: less and less often, if it ends again and again.
+
+    If it ends in the hands of an `owner`, this counts for them alone; by default, for everyone.
 
     A launcher is asked what it would run, which is then started without it.
 
@@ -58,9 +75,8 @@ class UpstreamProgram:
         self._finding = asyncio.Lock()
         self._children = children
         self._clock = clock
-        self._pause = 0.0
-        self._starts_at = -math.inf
-        self._problem = ""
+        self._everyone = _Pause()
+        self._owners: dict[Hashable, _Pause] = {}  # those whose program ended last come last
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     @property
@@ -68,37 +84,56 @@ class UpstreamProgram:
         """The program that a launcher would run; "" if that is not known, and for other programs."""
         return "" if self._found in (None, self._written) else self._found.argv[0]
 
-    async def start(self) -> ChildProcess:
+    async def start(self, owner: Hashable = _EVERYONE) -> ChildProcess:
         """Start the program.
 
         Raises:
             UpstreamFailure: it cannot be run, there is no room, or it is too early to try again.
         """
-        pause = self._starts_at - self._clock()
-        if pause > FIRST_PAUSE_SECONDS:
-            raise self._failure(f"{self._problem}; it is started again in {math.ceil(pause)} seconds")
-        if pause > 0:
-            await asyncio.sleep(pause)
+        pause = max(self._everyone, self._owners.get(owner, _Pause()), key=lambda each: each.ends_at)
+        left = pause.ends_at - self._clock()
+        if left > FIRST_PAUSE_SECONDS:
+            raise self._failure(f"{pause.problem}; it is started again in {math.ceil(left)} seconds")
+        if left > 0:
+            await asyncio.sleep(left)
         self.last_lines.clear()
         try:
             child = await self._started()
         except NoRoomForChild as failure:
             raise UpstreamFailure(self._upstream, Reason.BUSY, sent=False, detail=str(failure)) from None
         except ChildFailure as failure:
-            self.has_ended(0.0, f"its program cannot be run: {failure}")
-            raise self._failure(self._problem) from None
-        self._telemetry.restarts_after(self._upstream, 0.0)
+            problem = f"its program cannot be run: {failure}"
+            self.has_ended(0.0, problem)
+            raise self._failure(problem) from None
+        self._show_pause(ended=pause)
         return child
 
-    def has_ended(self, lived: float, problem: str) -> None:
+    def has_ended(self, lived: float, problem: str, owner: Hashable = _EVERYONE) -> None:
         """Note that the program has ended by itself after so many seconds."""
-        self._problem = problem
         if lived < LONGEST_PAUSE_SECONDS:
             self._found = None  # it may have been removed in part
-        self._pause = FIRST_PAUSE_SECONDS if lived >= LONGEST_PAUSE_SECONDS or not self._pause else 2 * self._pause
-        self._pause = min(self._pause, LONGEST_PAUSE_SECONDS)
-        self._starts_at = self._clock() + self._pause
-        self._telemetry.restarts_after(self._upstream, self._pause)
+        now = self._clock()
+        earlier = self._everyone if owner == _EVERYONE else self._owners.pop(owner, _Pause())
+        seconds = FIRST_PAUSE_SECONDS if lived >= LONGEST_PAUSE_SECONDS or not earlier.seconds else 2 * earlier.seconds
+        seconds = min(seconds, LONGEST_PAUSE_SECONDS)
+        pause = _Pause(seconds, now + seconds, problem)
+        if owner == _EVERYONE:
+            self._everyone = pause
+        else:
+            self._owners[owner] = pause
+            self._forget(now)
+        self._show_pause()
+
+    def _forget(self, now: float) -> None:
+        """Forget the owners whose program has not ended for a while, and the oldest ones if there are too many."""
+        kept = [each for each in self._owners.items() if now <= each[1].ends_at + LONGEST_PAUSE_SECONDS]
+        self._owners = dict(kept[-MAX_PAUSES:])
+
+    def _show_pause(self, ended: _Pause | None = None) -> None:
+        """Show the longest pause that has not ended."""
+        now = self._clock()
+        pauses = [each for each in (self._everyone, *self._owners.values()) if each is not ended and each.ends_at > now]
+        self._telemetry.restarts_after(self._upstream, max((each.seconds for each in pauses), default=0.0))
 
     async def _started(self) -> ChildProcess:
         """Start what is found, and look for it once more if it is gone.

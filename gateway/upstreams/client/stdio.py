@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gateway.children.children import ChildProcess
@@ -20,7 +20,7 @@ from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.earlier_requests import SPOKEN, encode_earlier_request
 from gateway.protocol.upstream.introductions import MAX_INTRODUCTION_BYTES, SessionIntroduction
-from gateway.protocol.upstream.json_lines import JsonLines, Line, LineTooLong, answered_by
+from gateway.protocol.upstream.json_lines import JsonLines, Line, LineTooLong, answered_at_start, answered_by, notice_of
 from gateway.protocol.upstream.notices import LOG, PROGRESS
 from gateway.protocol.upstream.requests import Envelope
 from gateway.protocol.upstream.responses import (
@@ -44,6 +44,7 @@ from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
 from gateway.upstreams.client.programs import UpstreamProgram, ended_how, kind_of_exit
 from gateway.upstreams.client.replies import is_question, reply_to
+from gateway.upstreams.client.unfinished import UnfinishedLine
 from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import RequestOptions, UpstreamCaller
@@ -61,6 +62,8 @@ MAX_UNREAD_BYTES: Final = 1 << 20
 EXIT_SECONDS: Final = 0.5
 """How long to wait for the exit code of a program that has closed its output, and for its last words."""
 SHOWN_CHARACTERS: Final = 200
+
+_UNWANTED: Final = "nobody waits for it"
 
 _OF_REQUESTS: Final = frozenset({PROGRESS, LOG})
 
@@ -99,7 +102,8 @@ class _WaitingRequest:
 class ChildConnection:
     """One child process of an upstream; a `SessionConnection`.
 
-    `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it.
+    `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it. If
+    it `is_of_one_caller`, its end keeps nobody else from starting the program.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class ChildConnection:
         client_info: Mapping[str, Any],
         subscribers: Subscribers,
         max_line_bytes: int,
+        is_of_one_caller: bool = False,
         roots: Sequence[str] = (),
         tracing: Traces | None = None,
         turns: Turns | None = None,
@@ -126,6 +131,8 @@ class ChildConnection:
         self._client_info = client_info
         self._subscribers = subscribers
         self._max_line_bytes = max_line_bytes
+        self._is_of_one_caller = is_of_one_caller
+        self._owner: Hashable = ()  # that is everyone, until it has opened
         self._roots = roots
         self._clock = clock
         self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)
@@ -144,8 +151,9 @@ class ChildConnection:
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> SessionIntroduction:
         """Start the program, and return the answer to `initialize`; see `SessionConnection.open`."""
+        owner = (requester.principal,) if self._is_of_one_caller else ()
         try:
-            child = self._child = await self._program.start()
+            child = self._child = await self._program.start(owner)
         except UpstreamFailure as failure:
             raise self._counted(failure) from None
         self._began = self._clock()
@@ -163,6 +171,7 @@ class ChildConnection:
         if result.get("protocolVersion") not in SPOKEN:
             detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}"
             raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
+        self._owner = owner
         self._send({"method": "notifications/initialized", "params": {}})
         self._level.learn(result)
         self._subscribers.can_hear = True
@@ -271,13 +280,9 @@ class ChildConnection:
 
     async def _read(self, child: ChildProcess, errors: asyncio.Task[None]) -> None:
         """Read what the program writes until it ends, or writes what cannot be survived."""
-        lines, portions, problem = JsonLines(self._max_line_bytes), Portions(), ""
+        problem = ""
         try:
-            while piece := await child.stdout.read(PORTION_BYTES):
-                for line in lines.feed(piece):
-                    await self._take(line, child)
-                    await portions.read(events=1)
-                await portions.read(size=len(piece))
+            await self._read_lines(child)
         except LineTooLong as error:
             self._telemetry.failed(self._upstream, Reason.TOO_LARGE)
             problem = f"{error}; {LIMIT_OPTION} sets the limit"
@@ -288,6 +293,36 @@ class ChildConnection:
             problem = "its output cannot be read"
         self._subscribers.lose()
         await self._ended(child, errors, problem)
+
+    async def _read_lines(self, child: ChildProcess) -> None:
+        lines, portions = JsonLines(self._max_line_bytes), Portions()
+        unfinished = UnfinishedLine(self._upstream, self._readings, lines)
+        try:
+            while piece := await child.stdout.read(PORTION_BYTES):
+                for line in lines.feed(piece):
+                    unfinished.release()
+                    await self._take(line, child)
+                    del line  # it may be large, and the next one may take long
+                    await portions.read(events=1)
+                self._skip_unwanted(lines)
+                unfinished.count(next(iter(self._callers)) if len(self._callers) == 1 else None)
+                await portions.read(size=len(piece))
+        finally:
+            unfinished.release()
+
+    def _skip_unwanted(self, lines: JsonLines) -> None:
+        """Skip the line that has not ended if it is larger than anything that is wanted."""
+        if lines.unfinished <= MAX_NOTICE_BYTES:
+            return
+        start = lines.start
+        number = answered_at_start(start)
+        meant = self._calls.values() if number is None else [self._calls[number]] if number in self._calls else []
+        if notice_of(start) is not None or not meant:
+            lines.skip(_UNWANTED)
+            return
+        limit = max(call.max_bytes for call in meant)
+        if lines.unfinished > limit:
+            lines.skip(f"the answer has more than {limit} bytes")
 
     async def _ended(self, child: ChildProcess, errors: asyncio.Task[None], problem: str) -> None:
         """End all calls, and what is left of the program."""
@@ -302,7 +337,7 @@ class ChildConnection:
         self._has_ended.set()
         if not self._is_closing:
             self._telemetry.program_ended(self._upstream, kind)
-            self._program.has_ended(self._clock() - self._began, problem)
+            self._program.has_ended(self._clock() - self._began, problem, self._owner)
             log.warning("program of an upstream ended", extra={"upstream": self._upstream, "reason": problem})
         for call in self._calls.values():
             call.end(self._failure(Reason.CUT, problem, sent=call.is_written))
@@ -337,9 +372,9 @@ class ChildConnection:
             Malformed: it is not a message.
             UpstreamFailure: it is too large, or takes too much together with others.
         """
-        if not line.is_whole:
-            detail = f"the line has more than {self._max_line_bytes} bytes; {LIMIT_OPTION} sets the limit"
-            raise self._failure(Reason.TOO_LARGE, detail)
+        if line.skipped:
+            hint = "" if line.skipped == self._readings.problem else f"; {LIMIT_OPTION} sets the limit"
+            raise self._failure(Reason.TOO_LARGE, line.skipped + hint)
         body = line.start
         if is_quick(body):
             return read_numbered(body, self._heal)
@@ -353,20 +388,26 @@ class ChildConnection:
         return await self._readings.read(self._upstream, caller, read, keep)
 
     def _skip(self, line: Line, reason: Reason, detail: str) -> None:
-        """Skip a line that is not a message, or too large. The call that it seems to answer fails.
+        """Skip a line that is not a message, too large, or not wanted. The call that it seems to answer fails.
 
         Raises:
             LineTooLong: it may be the answer to any call.
         """
-        if line.is_whole and not line.start.strip():
+        if not line.skipped and not line.start.strip():
             return
-        number = answered_by(line)
-        call = None if number is None else self._calls.get(number)
+        notice = notice_of(line.start)
+        number = None if notice is not None else answered_by(line)
+        call = None if number is None or line.skipped == _UNWANTED else self._calls.get(number)
         if call is not None:
             call.end(self._failure(reason, detail))
-            return
-        if reason is Reason.TOO_LARGE and line.start.lstrip()[:1] == b"{":
+        elif reason is not Reason.TOO_LARGE or line.start.lstrip()[:1] != b"{":
+            self._note_noise(line, detail)
+        elif line.skipped == _UNWANTED or number is not None or notice is not None or not self._calls:
+            self._telemetry.dropped(self._upstream, "answer" if notice is None else KINDS.get(notice, "notification"))
+        else:
             raise LineTooLong(detail)
+
+    def _note_noise(self, line: Line, detail: str) -> None:
         self._telemetry.dropped(self._upstream, "noise")
         if not self._has_logged_noise:
             self._has_logged_noise = True

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocol.upstream.json_lines import SKIP_FACTOR, JsonLines, Line, LineTooLong, answered_by
+from gateway.protocol.upstream.json_lines import SKIP_FACTOR, JsonLines, Line, LineTooLong, answered_by, notice_of
 
 
 def read(pieces: list[bytes], limit: int = 1000) -> list[Line]:
@@ -26,7 +26,7 @@ def test_lines_are_the_same_however_they_are_cut(lines: list[bytes], data: st.Da
 def test_of_a_line_that_is_too_long_only_the_ends_are_kept(step: int) -> None:
     text = b"{" + b"x" * 1998 + b"}\n" + b"next\n"
     long, following = read([text[start : start + step] for start in range(0, len(text), step)])
-    assert not long.is_whole
+    assert long.skipped
     assert (long.start[:2], long.end[-2:]) == (b"{x", b"x}")
     assert len(long.start) < 1000
     assert len(long.end) < 1000
@@ -35,7 +35,7 @@ def test_of_a_line_that_is_too_long_only_the_ends_are_kept(step: int) -> None:
 
 def test_a_line_of_just_the_limit_is_whole() -> None:
     assert read([b"x" * 1000 + b"\n"]) == [Line(b"x" * 1000)]
-    assert not read([b"x" * 1001 + b"\n"])[0].is_whole
+    assert read([b"x" * 1001 + b"\n"])[0].skipped
 
 
 def test_a_line_without_an_end_is_given_up() -> None:
@@ -59,5 +59,30 @@ def test_a_line_without_an_end_is_given_up() -> None:
     ],
 )
 def test_the_request_is_known_if_its_id_stands_first_or_last(start: bytes, end: bytes, number: int | None) -> None:
-    assert answered_by(Line(start, end, is_whole=False)) == number
+    assert answered_by(Line(start, end, "it is skipped")) == number
     assert answered_by(Line(start + end)) == number
+
+
+@pytest.mark.parametrize(
+    ("start", "method"),
+    [
+        (b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"x', "notifications/progress"),
+        (b' { "method" : "notifications/message", "params": {"x', "notifications/message"),
+        (b'{"method":"sampling/createMessage","params":{"x', None),
+        (b'{"result":{"method":"notifications/progress","x', None),
+        (b'{"method":"notifications/progress', None),
+    ],
+)
+def test_a_notification_is_known_if_its_method_stands_first(start: bytes, method: str | None) -> None:
+    assert notice_of(start) == method
+
+
+def test_a_line_is_skipped_from_then_on_and_the_next_one_is_whole() -> None:
+    lines = JsonLines(1000)
+    assert list(lines.feed(b"{" + b"x" * 600)) == []
+    assert (lines.unfinished, lines.start[:2]) == (601, b"{x")
+    lines.skip("nobody wants it")
+    assert lines.unfinished < 600
+    skipped, following = lines.feed(b"y" * 900 + b"}\nnext\n")
+    assert (skipped.start[:2], skipped.end[-2:], skipped.skipped) == (b"{x", b"y}", "nobody wants it")
+    assert following == Line(b"next")

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.protocol.upstream.json_lines import SKIP_FACTOR
+from gateway.protocol.upstream.responses import Message, read_numbered
 from gateway.sealing.principal import Principal
 from gateway.upstreams import readings
-from gateway.upstreams.client import programs, stdio
+from gateway.upstreams.client import hearing, programs, stdio
 from gateway.upstreams.client.connections import Subscribers
 from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.stdio import ChildConnection
@@ -452,6 +453,67 @@ async def test_a_program_that_ends_again_and_again_is_started_less_and_less_ofte
     assert shown[1:] == [4, 8, 16, 32, 60, 60, 60, 60]
 
 
+ALICE, BOB = (UpstreamCaller(Principal("issuer", name, "")) for name in ("alice", "bob"))
+
+
+@pytest.mark.parametrize("is_of_one_caller", [True, False])
+async def test_a_crash_of_an_open_child_keeps_only_those_who_share_it_from_another_one(
+    factory: Factory, is_of_one_caller: bool
+) -> None:
+    command, registry = Program([sys.executable, "-S", str(SERVER)], {}), CollectorRegistry()
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(registry), lambda: 0.0)
+
+    async def opened(caller: UpstreamCaller) -> Served:
+        served = factory.make(program=program, is_of_one_caller=is_of_one_caller)
+        await served.connection.open(caller, seconds=SECONDS)
+        return served
+
+    for seconds in (1, 2):
+        await (await opened(ALICE)).fails("die")
+        assert registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}) == seconds
+    with pytest.raises(UpstreamFailure, match="exit code 3; it is started again in 2 seconds"):
+        await opened(ALICE)
+    for other in (BOB, NOBODY):
+        if is_of_one_caller:
+            assert await (await opened(other)).call("echo") == {}
+        else:
+            with pytest.raises(UpstreamFailure, match="again in 2 seconds"):
+                await opened(other)
+    assert registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}) == 2
+
+
+async def test_a_child_of_one_caller_that_ends_before_it_is_open_counts_for_everyone(factory: Factory) -> None:
+    command = Program([sys.executable, "-S", str(SERVER), "fails"], {})
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(CollectorRegistry()), lambda: 0.0)
+    for _ in range(2):
+        with pytest.raises(UpstreamFailure, match="exit code 2"):
+            await factory.make(program=program, is_of_one_caller=True).connection.open(ALICE, seconds=SECONDS)
+    with pytest.raises(UpstreamFailure, match="again in 2 seconds"):
+        await factory.make(program=program, is_of_one_caller=True).connection.open(BOB, seconds=SECONDS)
+
+
+async def test_few_pauses_of_callers_are_kept_and_none_for_long(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(programs, "MAX_PAUSES", 10)
+    command, registry = Program([sys.executable, "-S", str(SERVER)], {}), CollectorRegistry()
+    program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(registry), lambda: now[0])
+    for number in range(12):
+        for _ in range(2):
+            program.has_ended(0.0, "it has ended", number)
+    await (await program.start(1)).stop()
+    for kept in (2, 11):
+        with pytest.raises(UpstreamFailure, match="again in 2 seconds"):
+            await program.start(kept)
+    for _ in range(9):
+        program.has_ended(0.0, "it has ended", 11)
+    now[0] = 2 * programs.LONGEST_PAUSE_SECONDS + 1
+    program.has_ended(0.0, "it has ended", "another")
+    program.has_ended(0.0, "it has ended", 11)
+    assert registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}) == 1
+
+
 async def test_closing_ends_the_program(factory: Factory) -> None:
     served = factory.make()
     await served.open()
@@ -506,8 +568,8 @@ async def test_a_program_that_ends_before_anything_is_written_says_how_it_ended(
     served = factory.make(program=program)
     start, subscribers = program.start, served.subscribers
 
-    async def start_and_see_the_end() -> ChildProcess:
-        child = await start()
+    async def start_and_see_the_end(owner: Hashable = ()) -> ChildProcess:
+        child = await start(owner)
         await child.exited.wait()
         subscribers.ended.set()
         return child
@@ -561,3 +623,97 @@ async def test_an_answer_that_takes_too_much_with_others_fails_its_call_alone(
     assert (failure.reason, failure.sent) == (Reason.TOO_LARGE, True)
     assert "too much memory together" in failure.detail
     assert await served.call("echo") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"jsonrpc":"2.0","method":"notifications/progress","params":{"a":"LONG', "progress"),
+        ('{"method":"notifications/message","params":{"a":"LONG"},"jsonrpc":"2.0"}', "log"),
+        ('{"method":"notifications/other","params":{"a":"LONG"},"jsonrpc":"2.0","id":ID}', "notification"),
+        ('{"jsonrpc":"2.0","id":99,"result":{"a":"LONG"}}', "answer"),
+        ('{"jsonrpc": "2.0", "id": 99, "error": {"a": "LONG"}}', "answer"),
+    ],
+)
+async def test_a_large_line_that_answers_no_waiting_call_is_dropped_without_being_decoded(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch, line: str, what: str
+) -> None:
+    decoded = decoded_sizes(monkeypatch)
+    served = factory.make(max_line_bytes=2**20)
+    await served.open()
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"1"}]}}'
+    text = line.replace("LONG", "x" * (hearing.MAX_NOTICE_BYTES + 20_000)) + "\n" + answer + "\n"
+    assert await served.call("written", {"text": text}) == 1
+    assert served.dropped(what) == 1
+    assert max(decoded) < 1000
+
+
+@pytest.mark.parametrize(
+    "line", ['{"result":{"a":"LONG"},"id":99,"jsonrpc":"2.0"}', '{"params":{"a":"LONG"},"method":"n"}']
+)
+async def test_no_large_line_is_decoded_while_no_call_waits(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    decoded = decoded_sizes(monkeypatch)
+    served = factory.make(max_line_bytes=2**20)
+    await served.open()
+    answer = '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"1"}]}}'
+    text = answer + "\n" + line.replace("LONG", "x" * (hearing.MAX_NOTICE_BYTES + 20_000)) + "\n"
+    assert await served.call("written", {"text": text}) == 1
+    await until(lambda: served.dropped("answer") == 1)
+    assert await served.call("echo") == {}
+    assert max(decoded) < 1000
+
+
+async def test_an_answer_to_initialize_over_its_limit_is_not_decoded(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = decoded_sizes(monkeypatch)
+    with pytest.raises(UpstreamFailure, match="the answer has more than 262144 bytes"):
+        await factory.make("long-introduction", max_line_bytes=2**20).open()
+    assert decoded == []
+
+
+def decoded_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how large the messages are that are decoded from now on."""
+    sizes, decode = list[int](), read_numbered
+
+    def decoding(body: bytes, *more: Any) -> tuple[int | None, Message]:
+        sizes.append(len(body))
+        return decode(body, *more)
+
+    monkeypatch.setattr("gateway.upstreams.client.stdio.read_numbered", decoding)
+    return sizes
+
+
+@pytest.mark.parametrize("line", ['{"jsonrpc":"2.0","id":ID,"result":{"a":"', '{"result":{"a":"'])
+async def test_the_line_that_a_program_is_writing_counts_until_it_ends(factory: Factory, line: str) -> None:
+    counted = readings_of_answers()
+    served = factory.make(readings=counted)
+    await served.open()
+    waiting = asyncio.create_task(served.fails("written", {"text": line + "x" * 90_000}))
+    await until(lambda: counted.memory > 90_000)
+    await served.connection.aclose()
+    assert (await waiting).reason is Reason.CUT
+    assert counted.memory == 0
+
+
+async def test_an_unfinished_line_gives_way_and_its_call_alone_fails(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = readings_of_answers()
+    served = factory.make(readings=counted)
+    await served.open()
+    begin = '{"jsonrpc":"2.0","id":ID,"result":{"a":"' + "x" * 90_000
+    waiting = asyncio.create_task(served.fails("written", {"text": begin}))
+    await until(lambda: counted.memory > 90_000)
+    monkeypatch.setattr(readings, "MAX_BYTES_OF_UPSTREAM", 99_000)
+    count, release = counted.hold("stub", None, lambda: None)
+    count(9_000)
+    assert counted.memory == 9_000
+    release()
+    noise = asyncio.create_task(served.call("noise", {"text": '"}}\n'}))
+    failure = await waiting
+    assert (failure.reason, failure.detail) == (Reason.TOO_LARGE, counted.problem)
+    assert await noise == "heard"
+    assert counted.memory == 0
