@@ -5,6 +5,10 @@ A killed process cannot end its children, so they have a parent that only watche
 one to start a child brings three descriptors. Reports are JSON objects, one a line. On Linux, processes that outlive
 their parents become children of the watcher, so nothing that a child starts can hide from it. If the watcher is killed,
 its own parent gets them, the guard, and ends them.
+
+A process may start another one and end before a signal reaches it, again and again. No look at all processes is sure
+to find it, but the kernel reports each orphan that ends. So a child counts as gone only if nothing ended
+during a look that found nothing. The watcher ends only when the kernel says that it has no child.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 GRACE_SECONDS: Final = 2.0
@@ -33,6 +36,14 @@ LENGTH_BYTES: Final = 4
 STREAMS: Final = 3
 
 _TICK_SECONDS: Final = 0.05
+_HELD_SECONDS: Final = 1.0
+"""How long a child that was killed stays for ends of processes that may not be its own."""
+_GUARD_SECONDS: Final = 10
+"""How long the guard may take. There are processes that it cannot kill."""
+_LOOKS: Final = 3
+_HUNT_SECONDS: Final = 0.02
+_NEXT: Final = 64
+"""How many numbers to look at after that of the last process that has ended."""
 _RUNNING, _CLOSING, _TERMINATING, _KILLING = range(4)
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -47,6 +58,15 @@ class _FoundProcess(NamedTuple):
     parent: int
     group: int
     session: int
+    is_ending: bool
+
+
+class _Look(NamedTuple):
+    """All processes below this one. If a process has ended meanwhile, it may have left one that is not here."""
+
+    processes: dict[int, _FoundProcess]
+    families: dict[int, list[_FoundProcess]]
+    is_certain: bool
 
 
 class _WatchedChild:
@@ -67,11 +87,15 @@ class _WatchedChild:
         """Return which of these processes belong to this child."""
         return [each for each in processes.values() if self._has(each, processes)]
 
+    def is_given_up(self) -> bool:
+        """Return whether it has been killed for so long that what still ends is another one's."""
+        return self.stage == _KILLING and time.monotonic() >= self.ends_at + _HELD_SECONDS
+
     def _has(self, process: _FoundProcess, processes: Mapping[int, _FoundProcess]) -> bool:
         top = process
         while self.pid not in (top.pid, top.group, top.session):
             if top.parent not in processes:
-                return _is_marked(top.pid, self.number)
+                return any(_is_marked(each.pid, self.number) for each in (process, top))
             top = processes[top.parent]
         return True
 
@@ -86,6 +110,7 @@ class ChildWatcher:
         self._grace = GRACE_SECONDS
         self._is_wanted = True
         self._has_left_some = False
+        self._last_ended = 0
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -108,6 +133,12 @@ class ChildWatcher:
                     waiting.unregister(self._link)
             self._reap()
             self._advance()
+
+    def end_what_is_left(self) -> None:
+        """Work without orders, until nothing is left below this process."""
+        self._is_wanted = False
+        self._has_left_some = self._reap()
+        self.run()
 
     def _obeyed(self) -> bool:
         """Follow the next order. Return whether there was one."""
@@ -175,58 +206,102 @@ class ChildWatcher:
     def _enter(self, child: _WatchedChild, stage: int) -> None:
         child.stage, child.ends_at = stage, time.monotonic() + self._grace
 
-    def _reap(self) -> None:
-        """Take the exit codes of all processes that have ended, also of those that others have left."""
+    def _reap(self) -> bool:
+        """Take the exit codes of all processes that have ended, also of those that others have left.
+
+        Return whether any other process is left below this one.
+        """
         by_pid = {child.pid: child for child in self._children.values()}
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                child = by_pid.get(pid)
-                if child is not None:
-                    child.has_exited = True
-                    child.process.returncode = os.waitstatus_to_exitcode(status)
-                    self._report({"exited": child.number, "code": child.process.returncode})
+        while (ended := _next_ended()) is not None:
+            pid, status = ended
+            if pid == 0:
+                return True
+            self._last_ended = pid
+            child = by_pid.get(pid)
+            if child is not None:
+                child.has_exited = True
+                child.process.returncode = os.waitstatus_to_exitcode(status)
+                self._report({"exited": child.number, "code": child.process.returncode})
+        return False
 
     def _advance(self) -> None:
         """Take the next step with each child that has ended or should end."""
         moving = [child for child in self._children.values() if child.stage != _RUNNING or child.has_exited]
         if not moving and not self._has_left_some:
             return
-        processes = _descendants()
+        processes, families, is_certain = self._look(moving)
         for child in moving:
-            family = child.family(processes)
-            if child.has_exited and not family:
+            family = families[child.number]
+            if child.has_exited and not family and (is_certain or child.is_given_up()):
                 del self._children[child.number]
                 self._report({"gone": child.number})
             elif child.stage < _TERMINATING and (child.has_exited or time.monotonic() >= child.ends_at):
                 self._enter(child, _TERMINATING)
                 _signal_group(child.pid, family, signal.SIGTERM)
-            elif child.stage == _KILLING or time.monotonic() >= child.ends_at:
+            elif time.monotonic() >= child.ends_at:
                 child.stage = _KILLING
-                _signal_group(child.pid, family, signal.SIGKILL)
-                _kill(family)
+        self._has_left_some = not self._children and self._reap()
+        self._strike(processes)
+        if not is_certain and (self._has_left_some or any(child.stage == _KILLING for child in moving)):
+            self._hunt()
+
+    def _look(self, moving: Iterable[_WatchedChild]) -> _Look:
+        """Look at all processes below this one, if possible while none of them ends."""
+        for _ in range(_LOOKS):
+            last_ended = self._last_ended
+            processes = _descendants(_all_numbers())
+            families = {child.number: child.family(processes) for child in moving}
+            self._reap()
+            is_certain = self._last_ended == last_ended and all(map(_lives, processes))
+            if is_certain:
+                break
+        return _Look(processes, families, is_certain)
+
+    def _strike(self, processes: Mapping[int, _FoundProcess]) -> None:
+        """Kill those of these processes that are to be killed."""
+        for child in self._children.values():
+            if child.stage == _KILLING:
+                _kill(child.family(processes))
         # Processes without a mark may belong to any child, so they are ended when no child is left.
-        self._has_left_some = not self._children and bool(processes)
         if self._has_left_some:
             _kill(processes.values())
+
+    def _hunt(self) -> None:
+        """Kill what starts another process and ends sooner than all can be looked at: its number is the next one."""
+        ends_at = time.monotonic() + _HUNT_SECONDS
+        while time.monotonic() < ends_at and self._reap():
+            for number in range(self._last_ended + 1, self._last_ended + _NEXT):
+                if _exists(number):
+                    self._strike(_descendants([number]))
 
     def _report(self, report: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the gateway is gone, as the next look at the socket shows
             self._link.sendall(json.dumps(report).encode() + b"\n")
 
 
-def _descendants() -> dict[int, _FoundProcess]:
-    """Return all processes below this one that have not ended. There are none where there is no `/proc`."""
+def _next_ended() -> tuple[int, int] | None:
+    """Take the exit code of a process that has ended; of process 0 if none has, None if there is no process."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+
+
+def _all_numbers() -> list[int]:
+    """Return the numbers of all processes. There are none where there is no `/proc`."""
+    with contextlib.suppress(FileNotFoundError):
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - fast
+    return []
+
+
+def _descendants(numbers: Iterable[int]) -> dict[int, _FoundProcess]:
+    """Return those of these processes that are below this one and have not ended, with all between."""
     processes: dict[int, _FoundProcess] = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as found:
-        for entry in found:
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError, ValueError):
-                    process = _process(int(entry.name))
-                    if process is not None:
-                        processes[process.pid] = process
+    for number in numbers:
+        pid = number
+        while pid not in processes and (process := _process(pid)) is not None:
+            processes[pid] = process
+            pid = process.parent
     below = {os.getpid()}
     while more := {each.pid for each in processes.values() if each.parent in below} - below:
         below |= more
@@ -234,16 +309,41 @@ def _descendants() -> dict[int, _FoundProcess]:
 
 
 def _process(pid: int) -> _FoundProcess | None:
-    """Read about one process; None if it has ended and only its parent has not noticed."""
-    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    state, parent, group, session = fields[:4]
-    return None if state in (b"Z", b"X") else _FoundProcess(pid, int(parent), int(group), int(session))
+    """Read about one process; None if there is none, or it has ended and only its parent has not noticed."""
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fields = os.read(file, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    if not fields or fields[0] in (b"Z", b"X"):
+        return None
+    parent, group, session = fields[1:4]
+    return _FoundProcess(pid, int(parent), int(group), int(session), is_ending=fields[20] == b"0")  # has no memory
+
+
+def _exists(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) > 0
+    except OSError:
+        return False
+
+
+def _lives(pid: int) -> bool:
+    """Return whether a process is not about to end: one that is has no variables left, and no mark."""
+    process = _process(pid)
+    return process is not None and not process.is_ending
 
 
 def _is_marked(pid: int, number: int) -> bool:
     """Return whether a process has the mark of a child. A process that hides its variables has none."""
     try:
-        return f"{MARK}={number}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        with open(f"/proc/{pid}/environ", "rb", 0) as file:  # noqa: PTH123 - fast
+            return f"{MARK}={number}".encode() in file.read().split(b"\0")
     except OSError:
         return False
 
@@ -256,9 +356,12 @@ def _signal_group(group: int, family: Iterable[_FoundProcess], number: signal.Si
 
 
 def _kill(processes: Iterable[_FoundProcess]) -> None:
+    """Kill processes with their groups, in which nothing can be started meanwhile. No group has members elsewhere."""
     for each in processes:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(each.pid, signal.SIGKILL)
+        for kill, number in ((os.killpg, each.group), (os.kill, each.pid)):
+            if number not in (0, os.getpgrp()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(number, signal.SIGKILL)
 
 
 def _adopt() -> None:
@@ -293,10 +396,9 @@ def _guard() -> None:
         bind()
         return
     os.waitpid(watcher, 0)
-    ends_at = time.monotonic() + GRACE_SECONDS
-    while (left := _descendants()) and time.monotonic() < ends_at:
-        _kill(left.values())
-        time.sleep(_TICK_SECONDS)
+    signal.alarm(_GUARD_SECONDS)
+    with socket.socket(fileno=0) as link:
+        ChildWatcher(link, None).end_what_is_left()
     os._exit(0)
 
 

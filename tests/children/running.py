@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import sys
 import time
 import uuid
@@ -28,6 +29,32 @@ while True:
     time.sleep(60)
 """
 """A program that ignores SIGTERM and the end of its input, as two further processes do that it starts."""
+
+HOPPERS = """
+import fcntl, os, signal, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_SH)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+ends_at = time.monotonic() + 20
+if os.fork():
+    sys.stdin.read()
+    os._exit(0)
+os.setsid()
+for _ in range(4):
+    if os.fork() == 0:
+        break
+print("running", flush=True)
+while time.monotonic() < ends_at:
+    if os.fork():
+        os._exit(0)
+    if sys.argv[2] == "always":
+        os.setsid()
+    time.sleep(0.001)
+"""
+"""A program that leaves 5 processes, each of which starts another one after 1 ms and ends.
+
+It takes a file, which is locked until all have ended, and whether they have new sessions once or always.
+"""
 
 
 def python(program: str, *arguments: str, **env: str) -> Program:
@@ -62,6 +89,16 @@ def below(pid: int) -> set[int]:
     while more := {each for each, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {pid}
+
+
+def is_locked(file: Path) -> bool:
+    """Return whether a process holds the lock of a file."""
+    with file.open("w") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
 
 
 async def none_alive(mark: str, seconds: float) -> float:

@@ -17,7 +17,7 @@ import uvloop
 
 from gateway.children.children import ChildFailure, ChildProcess, Children, Program
 from gateway.children.watcher import MARK
-from tests.children.running import STUBBORN, alive, marker, none_alive, python, some_alive
+from tests.children.running import HOPPERS, STUBBORN, alive, is_locked, marker, none_alive, python, some_alive
 from tests.waiting import until
 
 ECHO = "import sys\nfor line in sys.stdin: print(line.strip().upper(), flush=True)"
@@ -239,6 +239,58 @@ asyncio.run(main())
         os.kill(watcher, signal.SIGKILL)
     await gateway.wait()
     assert await none_alive(mark, 5) < 5
+
+
+@pytest.mark.parametrize("sessions", ["once", "always"])
+@pytest.mark.parametrize("end", ["stop", "kill of the watcher"])
+async def test_processes_that_start_another_one_and_end_all_the_time_are_ended(
+    children: Children, tmp_path: Path, end: str, sessions: str
+) -> None:
+    mark, lock = marker(), tmp_path / "lock"
+    neighbour = await children.start(python(STUBBORN, mark))
+    child = await children.start(python(HOPPERS, str(lock), sessions))
+    for _ in range(5):
+        assert await child.stdout.readline() == b"running\n"
+    await some_alive(mark, 3)
+    async with asyncio.timeout(5):
+        if end == "stop":
+            await child.stop()
+        else:
+            os.kill(watcher_of(child), signal.SIGKILL)
+        await until(lambda: not is_locked(lock))
+    if end == "stop":
+        assert len(alive(mark)) == 3
+        assert not neighbour.exited.is_set()
+
+
+@pytest.mark.parametrize("sessions", ["once", "always"])
+async def test_they_do_not_outlive_their_gateway_process(tmp_path: Path, sessions: str) -> None:
+    lock = tmp_path / "lock"
+    program = """
+import asyncio, sys
+from gateway.children.children import Children
+from tests.children.running import HOPPERS, python
+
+async def main():
+    child = await Children(1).start(python(HOPPERS, *sys.argv[1:]))
+    for _ in range(5):
+        await child.stdout.readline()
+    print("running", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+    gateway = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, str(lock), sessions),
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert gateway.stdout is not None
+    assert await gateway.stdout.readline() == b"running\n"
+    async with asyncio.timeout(5):
+        gateway.kill()
+        await gateway.wait()
+        await until(lambda: not is_locked(lock))
 
 
 @pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
