@@ -21,6 +21,7 @@ from tests.upstreams.servers.plain_http import Exchange, PlainServer
 pytestmark = pytest.mark.slow
 
 PROGRAM: Final = REPOSITORY / "tests" / "upstreams" / "servers" / "large.py"
+WRITER: Final = REPOSITORY / "tests" / "upstreams" / "servers" / "lines.py"
 UPSTREAMS: Final = 4
 CALLS: Final = 200
 TEXT_BYTES: Final = 15_000_000
@@ -82,10 +83,16 @@ def entry_of(kind: str, stack: contextlib.ExitStack) -> dict[str, Any]:
 @pytest.fixture(params=["stateless", "session", "program"])
 def replica(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Replica]:
     with contextlib.ExitStack() as stack:
+        entries = [entry_of(request.param, stack) for _ in range(UPSTREAMS)]
+        yield stack.enter_context(serving(tmp_path, entries))
+
+
+@contextlib.contextmanager
+def serving(tmp_path: Path, entries: list[dict[str, Any]]) -> Iterator[Replica]:
+    """Start a replica, and wait until it has the lists that are not of one caller."""
+    with contextlib.ExitStack() as stack:
         file = tmp_path / "upstreams.json"
-        file.write_text(
-            json.dumps({"mcpServers": {f"up{n}": entry_of(request.param, stack) for n in range(UPSTREAMS)}})
-        )
+        file.write_text(json.dumps({"mcpServers": {f"up{number}": entry for number, entry in enumerate(entries)}}))
         environ = {
             "GATEWAY_TOOLS": "tests.security.crowd",
             "GATEWAY_UPSTREAMS": str(file),
@@ -94,7 +101,7 @@ def replica(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Replica]
             "GATEWAY_JWT_SECRET": SECRET,
         }
         fleet = stack.enter_context(Fleet(tmp_path / "fleet", environ, names=["r1"]))
-        for number in range(UPSTREAMS):
+        for number in [each for each, entry in enumerate(entries) if "gateway" not in entry]:
             wait_until(
                 lambda name=f"up{number}": fleet["r1"].metric("gateway_upstream_entries", upstream=name) > 0,  # type: ignore[misc]
                 "the upstream's list",
@@ -118,3 +125,16 @@ def beside(replica: Replica, *requests: Sent) -> float:
 def test_large_answers_of_upstreams_to_one_caller_take_little_memory_and_others_hardly_notice(replica: Replica) -> None:
     assert beside(replica, *(call(f"up{number}__large", "{}") for number in range(UPSTREAMS))) < LONGEST_SECONDS
     assert peak_bytes(replica) < MAX_PEAK_BYTES
+
+
+@pytest.mark.timeout(60)
+def test_large_lines_of_programs_that_answer_nothing_take_little_memory(tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": ["-S", str(WRITER), str(TEXT_BYTES)], "gateway": {"scope": "caller"}}
+    with serving(tmp_path, [entry] * 3) as replica:
+        storms = [Storm(replica, f"caller{number}") for number in range(4)]
+        with contextlib.ExitStack() as stack:
+            for storm in storms:
+                for number in range(3):
+                    stack.enter_context(storm.raging(call(f"up{number}__write", "{}"), 1))
+        assert [storm.statuses[200] for storm in storms] == [3, 3, 3, 3]
+        assert peak_bytes(replica) < MAX_PEAK_BYTES
