@@ -14,13 +14,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 from gateway.children import watcher
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, Overloaded
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class ChildProcess:
         self._link = link
         self._gone = asyncio.Event()
         self._pipes: list[asyncio.BaseTransport] = []
+        self._notify: Callable[[], object] = lambda: None
 
     async def open(self, pipes: _Ends) -> None:
         """Take over our ends of its pipes."""
@@ -109,6 +111,13 @@ class ChildProcess:
         """Note that nothing is left of it, or that it is lost."""
         self.has_exited(None)
         self._gone.set()
+        self._notify()
+
+    def when_gone(self, notify: Callable[[], object]) -> None:
+        """Call something once nothing is left of it, now if that is so already."""
+        self._notify = notify
+        if self._gone.is_set():
+            notify()
 
     async def _reader(self, end: int) -> asyncio.StreamReader:
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
@@ -134,16 +143,50 @@ def _closes_files(loop: asyncio.AbstractEventLoop) -> bool:
     return isinstance(loop, asyncio.BaseEventLoop)
 
 
+class Room(Protocol):
+    """Gives room for children to their owners in turn, such as a `Bulkhead`."""
+
+    async def enter(self, caller: Hashable, before_waiting: Callable[[], object]) -> None:
+        """Wait for room. `before_waiting` is called if there is none at once.
+
+        Raises:
+            Overloaded: there was none in time.
+        """
+        ...
+
+    def leave(self, caller: Hashable) -> None:
+        """Give the room of a child back."""
+        ...
+
+    def held_by(self, caller: Hashable) -> int:
+        """Return how many children are there for an owner."""
+        ...
+
+
+class Lender(Protocol):
+    """Has children that nobody uses at the moment."""
+
+    def make_room(self, caller: Hashable, held_by: Callable[[Hashable], int]) -> bool:
+        """End one of them for a caller who waits, if its owner has more. Return whether there was one."""
+        ...
+
+
 class Children:
     """The child processes of this process: at most `most` of them. Belongs to one event loop.
 
+    Their owners share the `room`, if there is one. Children that everybody uses, or the gateway, have the owner None.
+
     Attributes:
         watchers_lost: how often their watcher has died.
+        lenders: those who are asked to end an unused child if there is no room.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, room: Room | None = None) -> None:
         self.most = most
         self.watchers_lost = 0
+        self.lenders: WeakSet[Lender] = WeakSet()
+        self._room = room
+        self._waiting: list[Hashable] = []
         self._numbers = itertools.count(1)
         self._link: _Link | None = None
 
@@ -152,12 +195,43 @@ class Children:
         """How many run, with those that are ending."""
         return 0 if self._link is None else len(self._link.children)
 
-    async def start(self, program: Program) -> ChildProcess:
-        """Start a program; by another watcher, if the one that was there ends at this moment.
+    async def start(self, program: Program, owner: Hashable = None) -> ChildProcess:
+        """Start a program for its owner, who waits if there is no room.
 
         Raises:
             ChildFailure: it cannot be run, or there is no room.
         """
+        room = self._room
+        if room is None or self.most < 1:
+            return await self._start(program)
+        self._waiting.append(owner)
+        try:
+            await room.enter(owner, lambda: any(self._borrows(owner, each) for each in list(self.lenders)))
+        except Overloaded:
+            raise self._no_room() from None
+        finally:
+            self._waiting.remove(owner)
+        try:
+            child = await self._start(program)
+        except BaseException:
+            room.leave(owner)
+            raise
+        child.when_gone(lambda: room.leave(owner))
+        return child
+
+    def offer(self, lender: Lender) -> None:
+        """Let somebody who waits have the room of a child that is not used any more."""
+        any(self._borrows(owner, lender) for owner in self._waiting)
+
+    def _borrows(self, owner: Hashable, lender: Lender) -> bool:
+        """Have an unused child end for an owner who waits. Those of everybody neither end for others nor borrow."""
+        return owner is not None and lender.make_room(owner, self._held_by)
+
+    def _held_by(self, owner: Hashable) -> int:
+        return 0 if self._room is None or owner is None else self._room.held_by(owner)
+
+    async def _start(self, program: Program) -> ChildProcess:
+        """Start a program; by another watcher, if the one that was there ends at this moment."""
         link = self._working_link()
         try:
             return await link.start(next(self._numbers), program)
@@ -171,8 +245,11 @@ class Children:
         if self._link is None or self._link.is_lost:
             self._link = _Link(self._lost_watcher)
         if self.running >= self.most:
-            raise NoRoomForChild(f"{self.most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
+            raise self._no_room()
         return self._link
+
+    def _no_room(self) -> NoRoomForChild:
+        return NoRoomForChild(f"{self.most} child processes run already, and GATEWAY_MAX_CHILDREN allows no more")
 
     async def aclose(self) -> None:
         """End all children, and the watcher."""

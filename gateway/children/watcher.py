@@ -44,6 +44,8 @@ _LOOKS: Final = 3
 _HUNT_SECONDS: Final = 0.02
 _NEXT: Final = 64
 """How many numbers to look at after that of the last process that has ended."""
+_STATE, _THREADS, _MEMORY = 0, 17, 20
+"""Fields of `/proc/PID/stat` after the name; see proc(5)."""
 _RUNNING, _CLOSING, _TERMINATING, _KILLING = range(4)
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -309,7 +311,10 @@ def _descendants(numbers: Iterable[int]) -> dict[int, _FoundProcess]:
 
 
 def _process(pid: int) -> _FoundProcess | None:
-    """Read about one process; None if there is none, or it has ended and only its parent has not noticed."""
+    """Read about one process; None if there is none, or it has ended and only its parent has not noticed.
+
+    A process whose first thread has ended looks like that, too, but others of its threads may run.
+    """
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -320,10 +325,11 @@ def _process(pid: int) -> _FoundProcess | None:
         return None
     finally:
         os.close(file)
-    if not fields or fields[0] in (b"Z", b"X"):
+    if not fields or (fields[_STATE] in (b"Z", b"X") and fields[_THREADS] in (b"0", b"1")):
         return None
     parent, group, session = fields[1:4]
-    return _FoundProcess(pid, int(parent), int(group), int(session), is_ending=fields[20] == b"0")  # has no memory
+    has_memory = fields[_MEMORY] != b"0" or fields[_THREADS] not in (b"0", b"1")
+    return _FoundProcess(pid, int(parent), int(group), int(session), is_ending=not has_memory)
 
 
 def _exists(pid: int) -> bool:
@@ -341,11 +347,25 @@ def _lives(pid: int) -> bool:
 
 def _is_marked(pid: int, number: int) -> bool:
     """Return whether a process has the mark of a child. A process that hides its variables has none."""
+    mark = f"{MARK}={number}".encode()
+    if (variables := _read(f"/proc/{pid}/environ")) or not _exists(pid):
+        return mark in variables.split(b"\0")
+    with contextlib.suppress(OSError):  # its first thread may have ended
+        return any(mark in _read(f"/proc/{pid}/task/{thread}/environ").split(b"\0") for thread in _threads(pid))
+    return False
+
+
+def _threads(pid: int) -> list[str]:
+    return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - fast
+
+
+def _read(path: str) -> bytes:
+    """Return what a file has; nothing if it cannot be read."""
     try:
-        with open(f"/proc/{pid}/environ", "rb", 0) as file:  # noqa: PTH123 - fast
-            return f"{MARK}={number}".encode() in file.read().split(b"\0")
+        with open(path, "rb", 0) as file:  # noqa: PTH123 - fast
+            return file.read()
     except OSError:
-        return False
+        return b""
 
 
 def _signal_group(group: int, family: Iterable[_FoundProcess], number: signal.Signals) -> None:

@@ -25,6 +25,7 @@ from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings, secret_values
+from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.client.connections import ConnectionPool, MakeConnection
 from gateway.upstreams.client.dialects import Sessionless
 from gateway.upstreams.client.eras import EraClient
@@ -133,7 +134,10 @@ class Connecting:
             max_connections=definition.max_connections,
             idle_seconds=definition.idle_seconds,
             hears_all=definition.transport == "python",
+            on_idle=self.children.offer,
         )
+        if definition.transport == "stdio":
+            self.children.lenders.add(pool)
         return SessionClient(definition.name, pool, definition.session_scope)
 
     def _program_of(self, definition: Definition) -> UpstreamProgram:
@@ -199,7 +203,7 @@ class ServedUpstreams:
         self._metrics = UpstreamMetrics(registry)
         self._readings = readings_of_lists()
         self._turns = Turns()
-        self._children = Children(settings.max_children)
+        self._children = Children(settings.max_children, Bulkhead(settings.max_children, None, lambda _count: None))
         self._metrics.show_children(self._children)
         self._connecting = Connecting(
             self._metrics, self._path, self._children, secret_values(settings), tracing, self._turns

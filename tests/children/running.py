@@ -56,6 +56,31 @@ while time.monotonic() < ends_at:
 It takes a file, which is locked until all have ended, and whether they have new sessions once or always.
 """
 
+LEADERLESS = """
+import ctypes, fcntl, os, sys, threading, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_SH)
+if sys.argv[2] == "daemon":
+    if os.fork():
+        print("running", flush=True)
+        sys.stdin.read()
+        os._exit(0)
+    os.setsid()
+
+def work():
+    if sys.argv[2] == "program":
+        print("running", flush=True)
+    time.sleep(20)
+    os._exit(0)
+
+threading.Thread(target=work).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+"""A program whose first thread ends, or that of a daemon which it leaves, while another thread continues.
+
+It takes a file, which is locked until all have ended.
+"""
+
 
 def python(program: str, *arguments: str, **env: str) -> Program:
     """Return a command that runs a text as a program."""

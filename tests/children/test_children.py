@@ -11,13 +11,25 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
-from gateway.children.children import ChildFailure, ChildProcess, Children, Program
+from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
 from gateway.children.watcher import MARK
-from tests.children.running import HOPPERS, STUBBORN, alive, is_locked, marker, none_alive, python, some_alive
+from gateway.upstreams.bulkhead import Bulkhead
+from tests.children.running import (
+    HOPPERS,
+    LEADERLESS,
+    STUBBORN,
+    alive,
+    is_locked,
+    marker,
+    none_alive,
+    python,
+    some_alive,
+)
 from tests.waiting import until
 
 ECHO = "import sys\nfor line in sys.stdin: print(line.strip().upper(), flush=True)"
@@ -160,6 +172,54 @@ async def test_a_program_that_cannot_be_run_harms_no_other(children: Children, c
     assert await child.stdout.readline() == b"HELLO\n"
 
 
+async def test_an_owner_of_many_children_leaves_room_for_those_of_others() -> None:
+    children = Children(4, Bulkhead(4, None, lambda _count: None, wait_seconds=0.2))
+    try:
+        held = [await children.start(python(ECHO), "ada") for _ in range(3)]
+        with pytest.raises(NoRoomForChild):
+            await children.start(python(ECHO), "ada")
+        await (await children.start(python(ECHO), "bob")).stop()
+        everybody = await children.start(python(ECHO))
+        await everybody.stop()
+        for _ in range(2):
+            with pytest.raises(ChildFailure, match="No such file"):
+                await children.start(Program(["no-such-program"], {"PATH": "/bin"}), "bob")
+        waiting = asyncio.create_task(children.start(python(ECHO), "ada"))
+        await held[0].stop()
+        await waiting
+    finally:
+        await children.aclose()
+
+
+async def test_an_unused_child_ends_if_another_owner_needs_its_room() -> None:
+    children = Children(4, Bulkhead(4, None, lambda _count: None))
+
+    class Pool:
+        """Has one unused child."""
+
+        def __init__(self, child: ChildProcess) -> None:
+            self.child = child
+            self.asked: list[tuple[object, int]] = []
+
+        def make_room(self, caller: object, held_by: Callable[[Any], int]) -> bool:
+            self.asked.append((caller, held_by("ada")))
+            self.stopping = asyncio.create_task(self.child.stop())
+            return True
+
+    try:
+        pool = Pool(await children.start(python(ECHO), "ada"))
+        children.lenders.add(pool)
+        for _ in range(2):
+            await children.start(python(ECHO), "ada")
+        assert pool.asked == []
+        await children.start(python(ECHO), "bob")
+        await children.start(python(ECHO), "bob")
+        assert pool.asked == [("bob", 3)]
+        await pool.stopping
+    finally:
+        await children.aclose()
+
+
 async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
     mark, children = marker(), Children(20)
     await children.start(python(ECHO))
@@ -261,6 +321,26 @@ async def test_processes_that_start_another_one_and_end_all_the_time_are_ended(
     if end == "stop":
         assert len(alive(mark)) == 3
         assert not neighbour.exited.is_set()
+
+
+@pytest.mark.parametrize("whose", ["program", "daemon"])
+@pytest.mark.parametrize("end", ["stop", "end of the watcher", "kill of the watcher"])
+async def test_processes_whose_first_thread_has_ended_are_ended(
+    children: Children, tmp_path: Path, end: str, whose: str
+) -> None:
+    lock = tmp_path / "lock"
+    child = await children.start(python(LEADERLESS, str(lock), whose))
+    assert await child.stdout.readline() == b"running\n"
+    assert is_locked(lock)
+    async with asyncio.timeout(8):
+        if end == "stop":
+            await child.stop()
+            assert children.running == 0
+        elif end == "end of the watcher":
+            await children.aclose()
+        else:
+            os.kill(watcher_of(child), signal.SIGKILL)
+        await until(lambda: not is_locked(lock))
 
 
 @pytest.mark.parametrize("sessions", ["once", "always"])

@@ -27,6 +27,9 @@ CLOSE_SECONDS: Final = 5.0
 ROOM_SECONDS: Final = 2.0
 """How long a request waits for room if all connections are in use."""
 
+SHARED_KEY: Final = ()
+"""The key of a connection that belongs to no caller, as all share it."""
+
 OnChange: TypeAlias = Callable[[str, dict[str, Any]], None]
 """Takes the method and the parameters of a notification that belongs to no request."""
 
@@ -105,7 +108,7 @@ class PooledConnection:
     """A connection that requests with the same key share.
 
     Attributes:
-        opener: the caller for whom it was made.
+        opener: the caller for whom it was made; None if it is everybody's.
         introduction: what the upstream answered to `initialize`; None if it is not open.
         state: as metrics show it; "" if it is not open.
     """
@@ -140,7 +143,8 @@ class ConnectionPool:
     `Bulkhead`. If there is no room, an unused one is closed: of the caller who has most of them, if these are more than
     those of the caller who waits. Among several, it is the one that was unused for the longest time.
 
-    A listener of one connection `hears_all` if they lead to one object, which announces a change on any of them.
+    `on_idle` is called if a connection is not used any more. A listener of one connection `hears_all` if they lead to
+    one object, which announces a change on any of them.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -154,9 +158,11 @@ class ConnectionPool:
         max_connections: int,
         idle_seconds: float,
         hears_all: bool = False,
+        on_idle: Callable[[ConnectionPool], object] = lambda _pool: None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._heard_by: list[OnChange] | None = [] if hears_all else None
+        self._on_idle = on_idle
         self._upstream = upstream
         self._telemetry = telemetry
         self._counts = telemetry.sessions(upstream, max_connections)
@@ -178,7 +184,7 @@ class ConnectionPool:
         Raises:
             UpstreamFailure: it could not be opened, or there is no room. Nothing of a caller was sent.
         """
-        pooled = await self._taken(key, requester.principal, seconds)
+        pooled = await self._taken(key, None if key == SHARED_KEY else requester.principal, seconds)
         try:
             if pooled.opening is None:
                 pooled.opening = asyncio.create_task(pooled.connection.open(requester, seconds=OPEN_SECONDS))
@@ -247,7 +253,7 @@ class ConnectionPool:
         self._waiting.append(caller)
         try:
             async with asyncio.timeout(seconds):
-                await self._places.enter(caller, lambda: self._make_room(caller))
+                await self._places.enter(caller, lambda: self.make_room(caller, self._places.held_by))
         except (TimeoutError, Overloaded):
             detail = 'all its connections are in use; the option "max_connections" of the upstream sets how many'
             self._telemetry.session_failed(self._upstream, Reason.BUSY)
@@ -255,10 +261,13 @@ class ConnectionPool:
         finally:
             self._waiting.remove(caller)
 
-    def _make_room(self, caller: Hashable) -> bool:
-        """Close an unused connection for a caller who waits, and return whether there was one."""
-        own = self._places.held_by(caller)
-        unused = [(each, self._places.held_by(each.opener)) for each in self._pooled.values() if not each.uses]
+    def make_room(self, caller: Hashable, held_by: Callable[[Hashable], int]) -> bool:
+        """Close an unused connection for a caller who waits, and return whether there was one.
+
+        `held_by` says how many connections a caller has, of this pool or in all.
+        """
+        own = held_by(caller)
+        unused = [(each, held_by(each.opener)) for each in self._pooled.values() if not each.uses]
         closable = [(each, held) for each, held in unused if each.opener == caller or held > own]
         if closable:
             self._close(max(closable, key=lambda found: found[1])[0])
@@ -275,7 +284,8 @@ class ConnectionPool:
             if pooled.state == "in_use":
                 self._count(pooled, "idle")
             pooled.closes = loop.call_later(self._idle_seconds, self._close, pooled)
-            any(self._make_room(caller) for caller in self._waiting)
+            if not any(self.make_room(caller, self._places.held_by) for caller in self._waiting):
+                self._on_idle(self)
 
     def _close(self, pooled: PooledConnection) -> None:
         """Close a connection that nobody uses."""

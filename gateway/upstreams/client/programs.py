@@ -9,7 +9,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
@@ -38,7 +38,10 @@ _PIECE_BYTES: Final = 16 * 1024
 _LINE_BYTES: Final = 4 * LINE_CHARACTERS
 
 
-_EVERYONE: Final = ()
+Owner: TypeAlias = tuple[Hashable, ...]
+"""The caller whose program it is, alone; nobody if it is everyone's."""
+
+_EVERYONE: Final[Owner] = ()
 
 
 class _Pause(NamedTuple):
@@ -84,7 +87,7 @@ class UpstreamProgram:
         """The program that a launcher would run; "" if that is not known, and for other programs."""
         return "" if self._found in (None, self._written) else self._found.argv[0]
 
-    async def start(self, owner: Hashable = _EVERYONE) -> ChildProcess:
+    async def start(self, owner: Owner = _EVERYONE) -> ChildProcess:
         """Start the program.
 
         Raises:
@@ -98,7 +101,7 @@ class UpstreamProgram:
             await asyncio.sleep(left)
         self.last_lines.clear()
         try:
-            child = await self._started()
+            child = await self._started(owner)
         except NoRoomForChild as failure:
             raise UpstreamFailure(self._upstream, Reason.BUSY, sent=False, detail=str(failure)) from None
         except ChildFailure as failure:
@@ -108,7 +111,7 @@ class UpstreamProgram:
         self._show_pause(ended=pause)
         return child
 
-    def has_ended(self, lived: float, problem: str, owner: Hashable = _EVERYONE) -> None:
+    def has_ended(self, lived: float, problem: str, owner: Owner = _EVERYONE) -> None:
         """Note that the program has ended by itself after so many seconds."""
         if lived < LONGEST_PAUSE_SECONDS:
             self._found = None  # it may have been removed in part
@@ -135,7 +138,7 @@ class UpstreamProgram:
         pauses = [each for each in (self._everyone, *self._owners.values()) if each is not ended and each.ends_at > now]
         self._telemetry.restarts_after(self._upstream, max((each.seconds for each in pauses), default=0.0))
 
-    async def _started(self) -> ChildProcess:
+    async def _started(self, owner: Owner) -> ChildProcess:
         """Start what is found, and look for it once more if it is gone.
 
         Raises:
@@ -143,14 +146,14 @@ class UpstreamProgram:
         """
         found = await self._find()
         try:
-            return await self._children.start(found)
+            return await self._children.start(found, owner[0] if owner else None)
         except NoRoomForChild:
             raise
         except ChildFailure:
             if found is self._written:
                 raise
             self._found = None
-            return await self._children.start(await self._find())
+            return await self._children.start(await self._find(), owner[0] if owner else None)
 
     async def _find(self) -> Program:
         """Return what is to be run. A launcher is asked once."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Mapping, Se
 from typing import Any, Final, Unpack
 
 from gateway.protocol.upstream.cleaning import drop_reserved
-from gateway.upstreams.client.connections import ConnectionPool, PooledConnection, Subscribers
+from gateway.upstreams.client.connections import SHARED_KEY, ConnectionPool, PooledConnection, Subscribers
 from gateway.upstreams.client.task_tools import TaskTools
 from gateway.upstreams.config.definition import Scope
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
@@ -128,7 +128,7 @@ class SessionClient:
     def _key(self, method: str, requester: UpstreamCaller) -> Hashable | None:
         """Return what requests that share a session have in common; None for one that has its session alone."""
         if self._scope == "shared":
-            return ()
+            return SHARED_KEY
         if self._scope == "call" and method in _CALLS:
             return None
         return requester.key

@@ -145,10 +145,11 @@ class HttpSession(StatelessClient):
         refusal = await super()._refusal(response, job)
         if not self._said.session or not _names_session(refusal, response.status):
             return refusal
-        is_answer = isinstance(refusal, UpstreamError) and refusal.has_id and job.method != _PING
-        if is_answer and not await self._has_ended(job):
-            return refusal
+        if job.method != _PING and not await self._has_ended(job):
+            detail = f"it answered with status {response.status}, and still has the session"
+            return refusal if isinstance(refusal, UpstreamError) else self._failure(Reason.MALFORMED, detail)
         self._subscribers.lose()
+        is_answer = isinstance(refusal, UpstreamError) and refusal.has_id
         return refusal if is_answer and not job.repeatable else LostSession(self._upstream)
 
     async def _has_ended(self, job: HttpJob) -> bool:

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gateway.children.children import ChildProcess
@@ -42,7 +42,7 @@ from gateway.upstreams.client.hearing import KINDS, MAX_NOTICE_BYTES, Hearing
 from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
-from gateway.upstreams.client.programs import UpstreamProgram, ended_how, kind_of_exit
+from gateway.upstreams.client.programs import Owner, UpstreamProgram, ended_how, kind_of_exit
 from gateway.upstreams.client.replies import is_question, reply_to
 from gateway.upstreams.client.unfinished import UnfinishedLine
 from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
@@ -132,7 +132,7 @@ class ChildConnection:
         self._subscribers = subscribers
         self._max_line_bytes = max_line_bytes
         self._is_of_one_caller = is_of_one_caller
-        self._owner: Hashable = ()  # that is everyone, until it has opened
+        self._owner: Owner = ()  # that is everyone, until it has opened
         self._roots = roots
         self._clock = clock
         self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)

@@ -152,6 +152,26 @@ async def test_an_answer_that_looks_like_a_lost_session_is_passed_on_and_nothing
         assert server.ran == [("s-1", "refuses"), ("s-1", "count")]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"message": "x" * 300_000},
+        {"message": "no such ticket", "type": "application/problem+json"},
+        {"message": "no such ticket", "type": "text/event-stream"},
+    ],
+)
+async def test_an_answer_with_status_404_that_cannot_be_read_ends_no_session_and_nothing_is_sent_again(
+    answer: dict[str, Any],
+) -> None:
+    with InSessions() as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamFailure) as failed:
+                await upstream.call("refuses", {"status": 404, "code": -32002, **answer})
+            assert (failed.value.reason, failed.value.sent) == (Reason.MALFORMED, True)
+            assert await upstream.call("count") == "1: 2", "the session stays"
+        assert server.ran == [("s-1", "refuses"), ("s-1", "count")]
+
+
 async def test_a_session_that_is_lost_again_and_again_ends_the_call_without_an_effect() -> None:
     class Forgetful(InSessions):
         def _initialize(self, exchange: Any, message: Any) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -501,16 +501,16 @@ async def test_few_pauses_of_callers_are_kept_and_none_for_long(
     program = UpstreamProgram("stub", command, factory.children, UpstreamMetrics(registry), lambda: now[0])
     for number in range(12):
         for _ in range(2):
-            program.has_ended(0.0, "it has ended", number)
-    await (await program.start(1)).stop()
+            program.has_ended(0.0, "it has ended", (number,))
+    await (await program.start((1,))).stop()
     for kept in (2, 11):
         with pytest.raises(UpstreamFailure, match="again in 2 seconds"):
-            await program.start(kept)
+            await program.start((kept,))
     for _ in range(9):
-        program.has_ended(0.0, "it has ended", 11)
+        program.has_ended(0.0, "it has ended", (11,))
     now[0] = 2 * programs.LONGEST_PAUSE_SECONDS + 1
-    program.has_ended(0.0, "it has ended", "another")
-    program.has_ended(0.0, "it has ended", 11)
+    program.has_ended(0.0, "it has ended", ("another",))
+    program.has_ended(0.0, "it has ended", (11,))
     assert registry.get_sample_value("gateway_upstream_restart_pause_seconds", {"upstream": "stub"}) == 1
 
 
@@ -568,7 +568,7 @@ async def test_a_program_that_ends_before_anything_is_written_says_how_it_ended(
     served = factory.make(program=program)
     start, subscribers = program.start, served.subscribers
 
-    async def start_and_see_the_end(owner: Hashable = ()) -> ChildProcess:
+    async def start_and_see_the_end(owner: programs.Owner = ()) -> ChildProcess:
         child = await start(owner)
         await child.exited.wait()
         subscribers.ended.set()

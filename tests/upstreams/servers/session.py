@@ -261,7 +261,9 @@ class InSessions(Earlier):
     async def _refuses(self, exchange: Exchange, message: Any, _session: Open, arguments: Params) -> None:
         """Act, and answer with an error that looks like that of a lost session."""
         error = {"code": arguments["code"], "message": arguments["message"]}
-        exchange.json({"jsonrpc": "2.0", "id": message["id"], "error": error}, arguments["status"])
+        body = msgspec.json.encode({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        kind = arguments.get("type", "application/json")
+        exchange.reply(arguments["status"], body, [("content-type", kind)])
 
     async def _pings(self, exchange: Exchange, message: Any, session: Open, arguments: Params) -> None:
         """Send many requests, here or on the stream of the session, and end when all are answered."""
