@@ -167,7 +167,11 @@ class HttpSession(StatelessClient):
     async def _replies(self, message: Message, job: HttpJob) -> bool:
         if not isinstance(message, ServerRequest):
             return False
-        await self._reply(message, job.caller)
+        try:
+            async with asyncio.timeout_at(job.deadline):
+                await self._reply(message, job.caller)
+        except TimeoutError:
+            raise self._failure(Reason.TIMED_OUT, "it did not answer in time") from None
         return True
 
     async def _reply(self, asked: ServerRequest, caller: UpstreamCaller) -> None:

@@ -226,6 +226,15 @@ async def test_a_stream_that_is_to_be_resumed_after_the_end_of_the_call_ends_it(
         assert server.resumed_from == []
 
 
+async def test_a_server_that_takes_no_answers_to_its_requests_does_not_prolong_a_call() -> None:
+    with InSessions(takes_at_once=False, taking_seconds=30) as server:
+        async with calling(server) as upstream:
+            async with asyncio.timeout(5):  # not 20, as when each answer takes its own two seconds
+                with pytest.raises(UpstreamFailure) as failed:
+                    await upstream.call("pings", {"on": "call", "count": 40}, seconds=1)
+            assert (failed.value.reason, failed.value.sent) == (Reason.TIMED_OUT, True)
+
+
 @pytest.mark.parametrize("on", ["call", "session"])
 async def test_many_requests_of_a_server_are_answered_a_few_at_a_time(on: str) -> None:
     with InSessions(takes_at_once=False) as server:

@@ -62,7 +62,7 @@ class InSessions(Earlier):
         has_stream: whether it has a stream for each session.
         ran: session and tool of each call that ran.
         answers: what clients answered to its requests.
-        takes_at_once: whether it takes an answer without delay.
+        takes_at_once: whether it takes an answer without delay; else this takes `taking_seconds`.
         most_taking: how many answers it was taking at once.
     """
 
@@ -76,6 +76,7 @@ class InSessions(Earlier):
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     takes_at_once: bool = True
+    taking_seconds: float = 0.02
     taking: int = 0
     most_taking: int = 0
 
@@ -138,7 +139,7 @@ class InSessions(Earlier):
             self.taking += 1
             self.most_taking = max(self.most_taking, self.taking)
             if not self.takes_at_once:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(self.taking_seconds)
             self.taking -= 1
             exchange.reply(202)
         elif "id" not in message:
