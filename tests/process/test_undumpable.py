@@ -44,11 +44,11 @@ def test_the_variables_of_dev_its_replicas_and_its_workers_cannot_be_read(tmp_pa
 
 
 def test_those_of_other_processes_can_be_read() -> None:
-    command = [*POWERLESS, sys.executable, "-c", "import time\ntime.sleep(60)"]
-    with subprocess.Popen(command, env={"MARKED": "yes"}) as other:
+    command = [*POWERLESS, sys.executable, "-c", "import time\nprint(flush=True)\ntime.sleep(60)"]
+    with subprocess.Popen(command, env={"MARKED": "yes"}, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
         try:
-            while (answer := environ_of(other.pid)).stdout == b"" and not answer.returncode:
-                pass  # it has not begun
-            assert b"MARKED=yes" in answer.stdout
+            other.stdout.readline()  # before, it may still have the powers of this process
+            assert b"MARKED=yes" in environ_of(other.pid).stdout
         finally:
             other.kill()
