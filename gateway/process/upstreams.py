@@ -80,6 +80,11 @@ class UpstreamConnection:
             await http.aclose()
 
 
+def children_shared_by_callers(most: int) -> Children:
+    """Return the children of this process, at most so many, which callers share as they share places."""
+    return Children(most, Bulkhead(most, None, lambda _count: None))
+
+
 @dataclass(frozen=True, slots=True)
 class Connecting:
     """What the clients of all upstreams of one process share; see `StatelessClient` for `turns` and `readings`.
@@ -203,7 +208,7 @@ class ServedUpstreams:
         self._metrics = UpstreamMetrics(registry)
         self._readings = readings_of_lists()
         self._turns = Turns()
-        self._children = Children(settings.max_children, Bulkhead(settings.max_children, None, lambda _count: None))
+        self._children = children_shared_by_callers(settings.max_children)
         self._metrics.show_children(self._children)
         self._connecting = Connecting(
             self._metrics, self._path, self._children, secret_values(settings), tracing, self._turns

@@ -18,6 +18,7 @@ import uvloop
 
 from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
 from gateway.children.watcher import MARK
+from gateway.process.upstreams import children_shared_by_callers
 from gateway.upstreams.bulkhead import Bulkhead
 from tests.children.running import (
     HOPPERS,
@@ -173,7 +174,7 @@ async def test_a_program_that_cannot_be_run_harms_no_other(children: Children, c
 
 
 async def test_an_owner_of_many_children_leaves_room_for_those_of_others() -> None:
-    children = Children(4, Bulkhead(4, None, lambda _count: None, wait_seconds=0.2))
+    children = children_shared_by_callers(4)
     try:
         held = [await children.start(python(ECHO), "ada") for _ in range(3)]
         with pytest.raises(NoRoomForChild):

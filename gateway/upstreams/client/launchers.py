@@ -85,7 +85,7 @@ def launched(program: Program, told: bytes) -> Program:
         raise UnclearAnswer("it would run more than a program")
     path = shutil.which(argv[0], path=paths)
     if path is None or not PurePath(path).is_absolute():
-        raise UnclearAnswer("there is no such program without it")
+        raise UnclearAnswer("the program that it names was not found")
     return Program((path, *argv[1:]), env, cwd)
 
 
