@@ -41,6 +41,7 @@ from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
 from gateway.tokens.hop_messages import max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
+from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.web.hop import HopClient
 from gateway.web.neighbours import LocalNeighbours
@@ -110,7 +111,8 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
     tracing = make_tracing(settings.replica_id)
-    upstreams = make_upstreams(settings, telemetry, tracing, changes.announce)
+    address = ReplicaAddress(settings.replica_url or "", os.urandom(ID_BYTES))
+    upstreams = make_upstreams(settings, telemetry, tracing, changes.announce, address)
     if upstreams is not None:
         registry = registry.arranged(upstreams.parts)
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
@@ -137,7 +139,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     authenticator = make_verifier(settings, telemetry, challenges)
     authorities = Authorities(registry, time.time, authenticator.has_left)
     authenticator.on_change(authorities.review)
-    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities, max_bytes=settings.max_body_bytes)
+    waiting = WaitingCalls(address.boot, os.urandom, authorities, max_bytes=settings.max_body_bytes)
     telemetry.watch_waiting(waiting)
     neighbours = LocalNeighbours(keys, waiting.boot, max_bytes=max_message_bytes(settings.max_body_bytes))
     client = HopClient()

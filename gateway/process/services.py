@@ -22,6 +22,7 @@ from gateway.runtime.replaceable import Replaceable
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
+from gateway.tokens.request_ids import ReplicaAddress
 
 if TYPE_CHECKING:
     from gateway.observability.tracing import Traces
@@ -123,8 +124,9 @@ def make_upstreams(
     telemetry: ProcessTelemetry,
     tracing: Traces | None,
     announce: Callable[[str], None] | None = None,
+    address: ReplicaAddress | None = None,
 ) -> ServedUpstreams | None:
-    """Return the upstreams that the settings name; None if they name none. For `announce`, see `ServedUpstreams`.
+    """Return the upstreams that the settings name; None if they name none. See `ServedUpstreams`.
 
     Raises:
         ConfigurationError: the file that names them is wrong.
@@ -133,7 +135,7 @@ def make_upstreams(
         return None
     from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most processes have no upstreams
 
-    return ServedUpstreams(settings, telemetry.registry, announce, tracing)
+    return ServedUpstreams(settings, telemetry.registry, announce, tracing, address)
 
 
 def asks_for_traces(environ: Mapping[str, str]) -> bool:

@@ -20,11 +20,13 @@ from gateway.errors import ConfigurationError
 from gateway.http_client.client import HttpClient
 from gateway.http_client.target import proxy_of_environment
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.upstream.requests import session_capabilities
 from gateway.registry.parts import Hidden, Part
 from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings, secret_values
+from gateway.tokens.request_ids import ReplicaAddress
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.client.connections import ConnectionPool, MakeConnection
 from gateway.upstreams.client.dialects import Sessionless
@@ -41,6 +43,7 @@ from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import CredentialHeaders, credentials_of
 from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.held.client import Holder, HoldingClient
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
 from gateway.upstreams.readings import Readings, readings_of_answers
@@ -67,7 +70,7 @@ class UpstreamConnection:
     `client` sends requests without any limits; `credentials` prove who asks. `program` is one that the gateway runs.
     """
 
-    client: EraClient | SessionClient
+    client: EraClient | HoldingClient
     credentials: CredentialHeaders
     sessions: SessionClient
     https: Sequence[HttpClient] = ()
@@ -100,6 +103,7 @@ class Connecting:
     turns: Turns = field(default_factory=Turns)
     readings: Readings = field(default_factory=readings_of_answers)
     objects: ServerObjects = field(default_factory=ServerObjects)
+    holder: Holder = field(default_factory=Holder)
 
     def connect(self, definition: Definition) -> UpstreamConnection:
         """Return the client of an upstream. It does not connect yet, and no program is started.
@@ -110,7 +114,8 @@ class Connecting:
         if definition.transport == "stdio":
             program = self._program_of(definition)
             sessions = self._sessions(definition, self._children_of(definition, program))
-            return UpstreamConnection(sessions, credentials_of(definition), sessions, program=program)
+            client = self._holding(definition, sessions)
+            return UpstreamConnection(client, credentials_of(definition), sessions, program=program)
         try:
             http, streams = self._http_client(definition), self._http_client(definition)
         except ValueError as error:
@@ -124,10 +129,15 @@ class Connecting:
         sessions = self._sessions(
             definition,
             lambda subscribers: made(
-                HttpSession, streams=streams, subscribers=subscribers, is_of_one_caller=is_of_one_caller
+                HttpSession,
+                streams=streams,
+                subscribers=subscribers,
+                is_of_one_caller=is_of_one_caller,
+                capabilities=self._capabilities(definition),
             ),
         )
-        clients = made(StatelessClient), made(StatelessClient, dialect=dialect), sessions
+        holding = self._holding(definition, sessions)
+        clients = made(StatelessClient), made(StatelessClient, dialect=dialect), holding
         eras = EraClient(definition.name, definition.era, *clients, dialect=dialect)
         return UpstreamConnection(eras, credentials, sessions, (http, streams))
 
@@ -143,7 +153,16 @@ class Connecting:
         )
         if definition.transport == "stdio":
             self.children.lenders.add(pool)
-        return SessionClient(definition.name, pool, definition.session_scope)
+        is_program = definition.transport == "stdio"
+        return SessionClient(definition.name, pool, definition.session_scope, is_program=is_program)
+
+    def _holding(self, definition: Definition, sessions: SessionClient) -> HoldingClient:
+        return HoldingClient(definition, sessions, self.holder, self.telemetry)
+
+    def _capabilities(self, definition: Definition) -> dict[str, Any]:
+        """Return what sessions declare: all that users can be asked for, or nothing if nobody is asked."""
+        is_asked = self.holder.can_hold and any(rule != "refuse" for rule in definition.ask.values)
+        return session_capabilities() if is_asked else {}
 
     def _program_of(self, definition: Definition) -> UpstreamProgram:
         variables = environment(os.environ, definition.variables, self.secrets)
@@ -159,6 +178,7 @@ class Connecting:
             max_line_bytes=definition.max_result_bytes,
             is_of_one_caller=_is_of_one_caller(definition),
             roots=definition.roots,
+            capabilities=self._capabilities(definition),
             readings=self.readings,
             **self._common(),
         )
@@ -189,7 +209,8 @@ class ServedUpstreams:
     """The upstreams of one process.
 
     `announce` is called with the URI of a resource that may have changed. It is None in a worker, which has no streams.
-    A worker exchanges no tokens either: tasks bring theirs.
+    A worker exchanges no tokens either: tasks bring theirs. Calls are held in the process that `address` names; without
+    it, none is held.
 
     Raises:
         ConfigurationError: the file is wrong, or needs settings that are not set. The message says what to change.
@@ -201,6 +222,7 @@ class ServedUpstreams:
         registry: CollectorRegistry,
         announce: Callable[[str], None] | None = None,
         tracing: Traces | None = None,
+        address: ReplicaAddress | None = None,
     ) -> None:
         self._settings = settings
         self._path = ensured(settings.upstreams, "callers check it")
@@ -211,7 +233,13 @@ class ServedUpstreams:
         self._children = children_shared_by_callers(settings.max_children)
         self._metrics.show_children(self._children)
         self._connecting = Connecting(
-            self._metrics, self._path, self._children, secret_values(settings), tracing, self._turns
+            self._metrics,
+            self._path,
+            self._children,
+            secret_values(settings),
+            tracing,
+            self._turns,
+            holder=Holder(address=address),
         )
         self._hidden: frozenset[Hidden] = frozenset()
         reader = UpstreamReader(Path(self._path))
@@ -241,6 +269,7 @@ class ServedUpstreams:
             async with self._upstreams.running(), self._watcher.running():
                 yield
         finally:
+            await self._connecting.holder.calls.aclose()
             await self._children.aclose()
             await self._connecting.objects.aclose()
 

@@ -36,6 +36,14 @@ class Reason(StrEnum):
     """The tool can ask its questions only in a session."""
     LOST_SESSION = "lost_session"
     """The upstream does not know the session any more, and the same happened in a new one."""
+    HELD_LOST = "held_lost"
+    """The process that held the call does not know it any more, or is gone."""
+    HELD_EXPIRED = "held_expired"
+    """The user did not answer within `held_seconds`."""
+    HELD_ANSWERED = "held_answered"
+    """The question has had another answer before."""
+    HELD_TOO_MANY = "held_too_many"
+    """Too many calls of the caller wait for answers."""
     CHANGED = "changed"
     """The upstream's definition changed between two legs of a call, or its tool differs from the pinned one."""
 
@@ -95,6 +103,27 @@ class UpstreamError(RpcError):
         self.upstream = upstream
         self.status = status
         self.has_id = has_id
+
+
+class HeldFailure(UpstreamFailure):
+    """A call that waits for its user has no result, for a reason that is not the upstream's.
+
+    Attributes:
+        reference: finds the call in the log; "" if it was not held.
+        seconds: how long it waited for its user, if that is why.
+    """
+
+    def __init__(
+        self, upstream: str, reason: Reason, *, sent: bool = True, call_id: bytes = b"", seconds: float = 0.0
+    ) -> None:
+        super().__init__(upstream, reason, sent=sent)
+        self.reference = call_id[:4].hex()
+        self.seconds = seconds
+
+
+def ended_without_answer(problem: BaseException) -> bool:
+    """Return whether a request that has ended so may still be worked on."""
+    return not isinstance(problem, UpstreamError) and getattr(problem, "sent", True)
 
 
 class LostSession(UpstreamFailure):

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Unpack
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.failing import Failing, FailingCalls
-from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import HeldFailure, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
 
 
@@ -79,5 +79,5 @@ class _Judged:
         elif isinstance(error, UpstreamFailure):
             if error.concerns_all:
                 self._breaker.failed()
-            elif error.sent:
+            elif error.sent and not isinstance(error, HeldFailure):
                 self._failing.failed(self._call)

@@ -7,7 +7,9 @@ from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
+from gateway.engine.questions import Answer
 from gateway.protocol.caller import Exchange
+from gateway.protocol.upstream.responses import ServerRequest
 from gateway.sealing.principal import Principal
 from gateway.upstreams.readings import Keep
 
@@ -54,6 +56,40 @@ Changes: TypeAlias = AsyncIterator[tuple[str, dict[str, Any]]]
 """The methods and parameters of notifications of changes, as they arrive."""
 
 
+class Questions(Protocol):
+    """Takes what an upstream in a session asks while one request runs.
+
+    Attributes:
+        has_begun: set once the request is about to be sent.
+        is_asked: whether the upstream waits for an answer now.
+        asked_seconds: how long it has waited for answers so far. It did not work meanwhile.
+        on_change: called when `is_asked` changes.
+    """
+
+    has_begun: bool
+    is_asked: bool
+    asked_seconds: float
+    on_change: Callable[[], None]
+
+    async def answer(self, asked: ServerRequest) -> Answer:
+        """Return the answer: the `result` or the `error` of a response.
+
+        The upstream withdraws its question by a cancellation of this.
+        """
+        ...
+
+
+class HeldRound(dict[str, Any]):
+    """An `InputRequiredResult` of a call that is held: its `requestState` is a place that only the gateway knows."""
+
+
+class Continued(msgspec.Struct, frozen=True):
+    """Continues a call that is held: its place, and the answers by the keys of its questions."""
+
+    place: str
+    answers: Mapping[str, Answer]
+
+
 class RequestOptions(TypedDict):
     """The options of a request to an upstream.
 
@@ -65,6 +101,8 @@ class RequestOptions(TypedDict):
         on_headers: called with the headers of the response, if it is 200.
         keep: takes what releases the memory of a large answer, once that is not used any more; see `Readings`.
         progress_token: under which progress arrives; by default the id of the request. No id is negative.
+        continued: continues a call that is held. The params are those of the first request.
+        questions: takes what the upstream asks on the way; None refuses it. Only in sessions.
         repeatable: sends a `tools/call` again that the upstream has refused with a 503. All other methods only read, so
             they are sent again anyway.
         seconds: the time limit, retries included.
@@ -78,6 +116,8 @@ class RequestOptions(TypedDict):
     log_level: NotRequired[str | None]
     on_headers: NotRequired[OnHeaders | None]
     keep: NotRequired[Keep | None]
+    continued: NotRequired[Continued | None]
+    questions: NotRequired[Questions | None]
     repeatable: NotRequired[bool]
     seconds: float
     max_bytes: int

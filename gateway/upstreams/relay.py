@@ -61,7 +61,7 @@ from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
-from gateway.upstreams.ports import Requests, UpstreamCaller
+from gateway.upstreams.ports import Continued, HeldRound, Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -330,13 +330,14 @@ class _RelayRun:
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
         for pause in (*BARE_PAUSES, None):
-            result = await self._send(leg, self._answered(answers, leg.early))
+            result = await self._send(leg, self._answered(answers, leg.early), self._continued(answers))
             asked = self._asked(leg, result)
             if asked is None:
                 return await self._final(result)
+            is_held = isinstance(result, HeldRound)
             leg.away.drop_result()
             del result
-            await self._keep(leg, asked)
+            await self._keep(leg, asked, is_held=is_held)
             answers = await leg.ask_forwarded(self._questions())  # ends the leg, unless the state is bare
             if pause is not None:
                 await self._relay.pause(pause)
@@ -358,6 +359,8 @@ class _RelayRun:
         params = dict(self._request.params)
         if self._requester.meta:
             params["_meta"] = dict(self._requester.meta)  # the client removes what the protocol reserves
+        if self._slot.is_held:
+            return params
         responses: dict[str, Any] = {}
         for asked in self._slot.questions:
             answer = answers[asked.wire_key]
@@ -372,10 +375,18 @@ class _RelayRun:
             params["requestState"] = self._slot.state
         return params
 
-    async def _send(self, leg: RelayLeg, params: dict[str, Any]) -> dict[str, Any]:
+    def _continued(self, answers: Mapping[str, Answer]) -> Continued | None:
+        """Return what continues a call that is held, with the client's errors too; None if the call is not held."""
+        if not self._slot.is_held or self._slot.state is None:
+            return None
+        given = {asked.key: _clean_answer(answers[asked.wire_key]) for asked in self._slot.questions}
+        return Continued(self._slot.state, given)
+
+    async def _send(self, leg: RelayLeg, params: dict[str, Any], continued: Continued | None) -> dict[str, Any]:
         """Send a request and return its result. The time that it takes counts for the whole call."""
         definition = self._relay.definition
-        seconds = definition.timeout_seconds - self._slot.spent_ms / 1000
+        spent_seconds = 0.0 if continued is not None else self._slot.spent_ms / 1000  # the holder counts
+        seconds = definition.timeout_seconds - spent_seconds
         if seconds <= 0:
             raise self._relay.failure(Reason.TIMED_OUT, sent=False)
         if leg.in_task:
@@ -397,6 +408,7 @@ class _RelayRun:
                     log_level=self._requester.log_level,
                     repeatable=self._request.repeatable,
                     keep=leg.away.keep_result,
+                    continued=continued,
                     seconds=seconds,
                     max_bytes=definition.max_result_bytes,
                 )
@@ -473,9 +485,9 @@ class _RelayRun:
             raise CannotContinue(texts.misasked(self._name, str(problem))) from None
         return asked
 
-    async def _keep(self, leg: RelayLeg, asked: AskedRound) -> None:
+    async def _keep(self, leg: RelayLeg, asked: AskedRound, *, is_held: bool) -> None:
         """Begin the next round: earlier rounds and their answers are forgotten."""
-        earlier, self._slot = self._slot.round, self._slot.asked(asked)
+        earlier, self._slot = self._slot.round, self._slot.asked(asked, is_held=is_held)
         leg.forget_round(earlier)
         await leg.keep_slot(self._slot.to_map())
 
@@ -566,6 +578,11 @@ class _RelayRun:
             "detail": failure.detail,
         }
         log.warning("a request to an upstream failed", extra=fields)
+
+
+def _clean_answer(answer: Answer) -> dict[str, Any]:
+    """Return an answer as a server may get it."""
+    return dict(answer) if "error" in answer else {"result": with_clean_meta("", answer["result"])}
 
 
 def _had_no_room(problem: Overloaded | UpstreamFailure) -> bool:

@@ -10,7 +10,8 @@ import msgspec
 from gateway.protocol.upstream.asking import AskedQuestion, AskedRound
 
 ERA: Final = "stateless"
-"""How the upstream is spoken to. A slot of another era belongs to another release."""
+HELD_ERA: Final = "session"
+"""The call is kept in the upstream's state, or by a process that holds it. Another era belongs to another release."""
 
 
 class MalformedSlot(ValueError):
@@ -23,7 +24,7 @@ class Slot(msgspec.Struct, frozen=True):
     Attributes:
         identity: see `Definition.identity`; the call can only continue there.
         round: how often the upstream has asked for something, its bare states included.
-        state: its newest `requestState`, to the byte; None if it sent none.
+        state: its newest `requestState`, to the byte; None if it sent none. If the call `is_held`, where.
         questions: what it asked last, so that an answer that is missing or does not fit can be asked for again.
         spent_ms: how long the upstream has worked so far, in milliseconds.
         sent: whether a request was about to be sent, and no outcome is recorded. Only in tasks.
@@ -40,20 +41,22 @@ class Slot(msgspec.Struct, frozen=True):
     token: str | None = None
     own: str | None = None
     param_headers: tuple[tuple[str, ...], ...] = ()
+    is_held: bool = False
 
     def __repr__(self) -> str:
         """Return a text without the token, the state and the questions."""
         return f"Slot(round={self.round}, spent_ms={self.spent_ms}, sent={self.sent})"
 
-    def asked(self, asked: AskedRound) -> Slot:
+    def asked(self, asked: AskedRound, *, is_held: bool) -> Slot:
         """Return the slot after the upstream has asked for something."""
         return msgspec.structs.replace(
-            self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False
+            self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False, is_held=is_held
         )
 
     def to_map(self) -> dict[str, Any]:
         """Return the form for the journal. Members with their default are left out, except for the round."""
-        slot: dict[str, Any] = {"round": self.round, "era": ERA, "upstream": self.identity}
+        era = HELD_ERA if self.is_held else ERA
+        slot: dict[str, Any] = {"round": self.round, "era": era, "upstream": self.identity}
         if self.state is not None:
             slot["state"] = self.state
         if self.questions:
@@ -77,7 +80,7 @@ class Slot(msgspec.Struct, frozen=True):
         A missing member, one of another type, or a slot of another era raises `MalformedSlot`.
         """
         try:
-            if slot["era"] != ERA:
+            if slot["era"] not in (ERA, HELD_ERA):
                 raise MalformedSlot("the slot is of another era")
             return cls(
                 identity=_typed(slot["upstream"], bytes),
@@ -89,6 +92,7 @@ class Slot(msgspec.Struct, frozen=True):
                 token=_typed(slot["token"], str) if "token" in slot else None,
                 own=_typed(slot["own"], str) if "own" in slot else None,
                 param_headers=tuple(tuple(_typed(part, str) for part in header) for header in slot.get("headers", ())),
+                is_held=slot["era"] == HELD_ERA,
             )
         except (KeyError, TypeError) as error:
             raise MalformedSlot(str(error)) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.upstreams.failures import LIMIT_OPTION, Reason, UpstreamFailure
+from gateway.upstreams.failures import LIMIT_OPTION, HeldFailure, Reason, UpstreamFailure
 
 NOT_SENT: Final = "Nothing was sent to it, so you can try again."
 REFUSED: Final = "It refused the request, so it should not have acted."
@@ -35,6 +35,10 @@ _PROBLEMS: Final[Mapping[Reason, str]] = {
     Reason.CREDENTIALS: "could not be called, because there is no credential for it",
     Reason.NEEDS_SESSION: "can serve this only in a session",
     Reason.LOST_SESSION: "ended its session with this gateway",
+    Reason.HELD_LOST: "waited for an answer, and the call has been lost meanwhile",
+    Reason.HELD_EXPIRED: "waited for an answer that did not come in time",
+    Reason.HELD_ANSWERED: "has got another answer to its question before",
+    Reason.HELD_TOO_MANY: "was not called, because too many of your calls wait for an answer already",
     Reason.CHANGED: "was reconfigured while this call was under way, so the call cannot continue",
 }
 _OPERATORS: Final = frozenset(
@@ -54,6 +58,9 @@ _OPERATORS: Final = frozenset(
 def sentence_of(failure: UpstreamFailure) -> str:
     """Return what a caller reads about a failure: what happened, whether the upstream may have acted, what to do."""
     problem = f"The server {failure.upstream!r} {_PROBLEMS[failure.reason]}."
+    if isinstance(failure, HeldFailure) and failure.reference:
+        waited = f" It waited for {failure.seconds:.0f} seconds." if failure.seconds else ""
+        problem = f"{problem}{waited} Reference: {failure.reference}."
     if LIMIT_OPTION in failure.detail:
         problem = f"{problem[:-1]}; {LIMIT_OPTION} sets the limit."
     if failure.reason is Reason.CHANGED:

@@ -35,6 +35,7 @@ def site(server: InSessions, other: Recording, tmp_path_factory: pytest.TempPath
         "held": entry(server.url),
         "shared": entry(server.url, scope="shared"),
         "own": entry(server.url, scope="caller", era="session"),
+        "refusing": entry(server.url, ask="refuse"),
         "other": entry(other.url),
     }
     with Site(tmp_path_factory.mktemp("sessions"), upstreams) as site:
@@ -59,8 +60,8 @@ async def test_tools_resources_and_lists_are_served_on_every_wire(site: Site, wi
 async def test_a_question_in_the_middle_of_a_call_is_refused_in_words(site: Site, wire: str) -> None:
     async with speaking(wire, site, "ada") as call:
         for tool in ("ask", "ask_aside"):
-            result = await call("tools/call", call_params(f"held__{tool}"))
-            assert "passes no question of the server 'held' on" in result["content"][0]["text"]
+            result = await call("tools/call", call_params(f"refusing__{tool}"))
+            assert "passes no question of the server 'refusing' on" in result["content"][0]["text"]
 
 
 async def test_no_caller_uses_the_session_of_another_one(site: Site) -> None:

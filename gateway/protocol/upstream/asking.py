@@ -12,6 +12,9 @@ from gateway.engine.questions import ELICIT, ROOTS, SAMPLE
 from gateway.protocol.upstream.cleaning import with_clean_meta
 from gateway.protocol.web_urls import web_url_problem
 
+ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The requests on which an upstream may ask something ("Multi Round-Trip Requests")."""
+
 MAX_CARRIED_BYTES: Final = 24 * 1024
 """How many bytes of state, or of questions, an upstream may put into a call that its client carries."""
 MAX_TASK_BYTES: Final = 256 * 1024
@@ -149,6 +152,15 @@ def _question(key: str, wire_key: str, request: Any) -> AskedQuestion:
         raise Misasked("one of its questions has params that are not an object")
     _check(method, params)
     return AskedQuestion(key, wire_key, method, _with_own_members(method, with_clean_meta("", params)))
+
+
+def clean_question(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the params of a question that a server asks by a request of its own, as clients may get them.
+
+    Raises:
+        Misasked: no client may be asked this.
+    """
+    return _question("q", "q", {"method": method, "params": params}).params
 
 
 def _with_own_members(method: str, params: dict[str, Any]) -> dict[str, Any]:

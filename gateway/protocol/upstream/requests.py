@@ -77,6 +77,11 @@ def all_relayed_capabilities() -> dict[str, Any]:
     return declaring(RELAYED)
 
 
+def session_capabilities() -> dict[str, Any]:
+    """Return what the gateway declares in a session, for all callers. Only operators give roots."""
+    return declaring(path for path in RELAYED if path != ("roots",))
+
+
 def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any], envelope: Envelope) -> bytes:
     """Encode the body of a request. The reserved keys of its `_meta` are ours, others stay.
 

@@ -95,6 +95,7 @@ class ServerRequest(msgspec.Struct, frozen=True):
 
     method: str
     request_id: RequestId | None = None
+    params: dict[str, Any] = {}
 
 
 Message: TypeAlias = Result | ErrorAnswer | Notice | ServerRequest
@@ -295,10 +296,11 @@ def _read_other(message: dict[str, Any], heal: Heal) -> Notice | ServerRequest:
         raise Malformed('the message needs a string "method" and, if any, an object "params"')
     if "result" in message or "error" in message:
         raise Malformed('the message has "method" and "result" or "error"')
-    return ServerRequest(method, _usable_id(message["id"])) if "id" in message else Notice(method, params)
+    return ServerRequest(method, usable_id(message["id"]), params) if "id" in message else Notice(method, params)
 
 
-def _usable_id(given: Any) -> RequestId | None:
+def usable_id(given: Any) -> RequestId | None:
+    """Return the id of a request if it is one that can be answered, else None."""
     is_usable = (type(given) is int and abs(given) <= MAX_ERROR_CODE) or (
         type(given) is str and len(given) <= MAX_ID_CHARS
     )

@@ -68,12 +68,16 @@ class Subscribers:
         can_hear: whether the upstream can send any; the connection sets it.
         ended: set by the connection once it takes no further request.
         uris: how often somebody follows a resource.
+        is_unsure: whether a call has ended without its answer, so that a question may be a late one of that call.
+        asks_outside: called when the upstream asks without saying which call it asks for.
         on_lost: called once if the connection has ended by itself.
     """
 
     def __init__(self, heard_by: list[OnChange] | None = None) -> None:
         self.on_lost: Callable[[], None] = lambda: None
+        self.asks_outside: Callable[[], None] = lambda: None
         self.can_hear = False
+        self.is_unsure = False
         self.ended = asyncio.Event()
         self.uris: Counter[str] = Counter()
         self._heard_by = [] if heard_by is None else heard_by

@@ -11,9 +11,7 @@ from typing_extensions import override
 from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.earlier_requests import earlier_request_headers, encode_earlier_request
 from gateway.protocol.upstream.requests import Envelope, RawHeaders, encode_request, request_headers
-from gateway.protocol.upstream.responses import ServerRequest
 from gateway.protocol.versions import INITIALIZE
-from gateway.upstreams.client.replies import reply_to
 from gateway.upstreams.failures import Reason
 
 _IDS: Final = 2**30
@@ -149,10 +147,6 @@ class InSession(Sessionless):
     @override
     def headers(self) -> RawHeaders:
         return [*super().headers(), *self._own()]
-
-    def replying(self, asked: ServerRequest, upstream: str) -> tuple[RawHeaders, bytes]:
-        """Return the answer to a request of the upstream."""
-        return self.headers(), encode(reply_to(asked, upstream))
 
     def _own(self) -> RawHeaders:
         return [(b"mcp-session-id", self.session.encode("latin-1"))] if self.session else []

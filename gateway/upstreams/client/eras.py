@@ -20,11 +20,11 @@ from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.protocol.versions import INITIALIZE, RELEASED
 from gateway.runtime.sources import Clock
 from gateway.upstreams.client.dialects import Sessionless
-from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.stateless import StatelessClient
 from gateway.upstreams.client.task_tools import TaskTools
 from gateway.upstreams.config.definition import ByGlob, Era
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.guarded import UpstreamClient
 from gateway.upstreams.ports import Changes, RequestOptions, Requests, UpstreamCaller
 
 DISCOVER: Final = "server/discover"
@@ -81,7 +81,7 @@ class EraClient:
         eras: ByGlob[Era],
         stateless: StatelessClient,
         sessionless: StatelessClient,
-        sessions: SessionClient,
+        sessions: UpstreamClient,
         *,
         dialect: Sessionless,
         clock: Clock = time.monotonic,
@@ -131,6 +131,8 @@ class EraClient:
         Raises:
             UpstreamFailure: also if a stateless upstream has become another one between two legs of a call.
         """
+        if options.get("continued") is not None:  # whatever the era is now, the call is held in a session
+            return await self._sessions.request(method, params, **options)
         era = self._chosen_for(method, params) or self._era
         if method == DISCOVER or era != "stateless":  # else, nothing needs to be learnt
             ends_at = self._clock() + options["seconds"]

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
 from gateway.protocol.upstream.responses import Notice
-from gateway.upstreams.ports import OnHeaders, OnNotice
+from gateway.upstreams.ports import OnHeaders, OnNotice, Questions
 from gateway.upstreams.readings import Keep
 
 KINDS: Final = {PROGRESS: "progress", LOG: "log"}
@@ -20,7 +20,7 @@ MAX_NOTICE_BYTES: Final = 256 * 1024
 
 
 class Hearing(msgspec.Struct, frozen=True):
-    """Which notices of a request somebody wants. Progress carries the `token`."""
+    """Which notices of a request somebody wants, and who takes its questions. Progress carries the `token`."""
 
     token: int
     on_notice: OnNotice | None
@@ -28,6 +28,7 @@ class Hearing(msgspec.Struct, frozen=True):
     log_level: str | None
     on_headers: OnHeaders | None = None
     keep: Keep | None = None
+    questions: Questions | None = None
 
     def takes(self, notice: Notice) -> bool:
         """Pass on progress or a log message if it is wanted, and return whether it is."""

@@ -10,6 +10,7 @@ from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.responses import INPUT_REQUIRED, Result
 from gateway.runtime.sources import Clock
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import Questions
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
     from gateway.observability.tracing import Traces
@@ -28,8 +29,13 @@ class MeasuredRequests:
         self._tracing = tracing
         self._clock = clock
 
-    async def run(self, method: str, send: Callable[[str | None], Awaitable[Result]]) -> dict[str, Any]:
-        """Send a request, and return its result. `send` gets the `traceparent`, if there is one."""
+    async def run(
+        self, method: str, send: Callable[[str | None], Awaitable[Result]], questions: Questions | None = None
+    ) -> dict[str, Any]:
+        """Send a request, and return its result. `send` gets the `traceparent`, if there is one.
+
+        The time in which `questions` wait for their answers is not the upstream's.
+        """
         began = self._clock()
         outcome = _CANCELLED
         trace = None if self._tracing is None else self._tracing.upstream_request(self._upstream, method)
@@ -48,6 +54,7 @@ class MeasuredRequests:
                 self._telemetry.dropped(self._upstream, "meta")
             return result.value
         finally:
-            self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)
+            seconds = self._clock() - began - (0.0 if questions is None else questions.asked_seconds)
+            self._telemetry.request_ended(self._upstream, method, outcome, seconds)
             if trace is not None:
                 trace.end(outcome)

@@ -11,12 +11,15 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from typing_extensions import override
 
 from gateway.http_client.client import HttpClient, HttpResponse
 from gateway.http_client.failures import HttpFailure
+from gateway.protocol.strict_json import encode
+from gateway.protocol.upstream.asking import ASKING_METHODS
 from gateway.protocol.upstream.earlier_requests import SPOKEN
 from gateway.protocol.upstream.event_stream import EventStream
 from gateway.protocol.upstream.introductions import MAX_INTRODUCTION_BYTES, SessionIntroduction
@@ -28,7 +31,14 @@ from gateway.upstreams.client.connections import Subscribers
 from gateway.upstreams.client.dialects import InSession
 from gateway.upstreams.client.hearing import KINDS
 from gateway.upstreams.client.log_level import SessionLogLevel
-from gateway.upstreams.client.replies import is_question
+from gateway.upstreams.client.replies import (
+    SHARED,
+    UNCLEAR,
+    OpenQuestions,
+    is_question,
+    reply_to,
+    withdrawn,
+)
 from gateway.upstreams.client.stateless import (
     END_SECONDS,
     LISTEN_SECONDS,
@@ -37,7 +47,7 @@ from gateway.upstreams.client.stateless import (
     HttpJob,
     StatelessClient,
 )
-from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure, ended_without_answer
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.readings import CountAnswer
 
@@ -70,18 +80,26 @@ class HttpSession(StatelessClient):
     """One session with an upstream; a `SessionConnection`. The arguments of `StatelessClient` apply.
 
     `streams` has the connections of streams of GET requests, so that they take none from calls. `subscribers` hear what
-    the upstream sends outside of requests. If the session `is_of_one_caller`, a log message that names no request
-    belongs to the only one that runs.
+    the upstream sends outside of requests. `capabilities` are declared. If the session `is_of_one_caller`, a log
+    message or question that names no request belongs to the only call that runs.
     """
 
     def __init__(
-        self, *args: Any, streams: HttpClient, subscribers: Subscribers, is_of_one_caller: bool, **kwargs: Any
+        self,
+        *args: Any,
+        streams: HttpClient,
+        subscribers: Subscribers,
+        is_of_one_caller: bool,
+        capabilities: Mapping[str, Any] = MappingProxyType({}),
+        **kwargs: Any,
     ) -> None:
         self._said = InSession()
         super().__init__(*args, dialect=self._said, **kwargs)
         self._streams = streams
         self._subscribers = subscribers
         self._is_of_one_caller = is_of_one_caller
+        self._capabilities = dict(capabilities)
+        self._asked = OpenQuestions(self._send_answer, lambda: self._telemetry.dropped(self._upstream, "question"))
         self._requester: UpstreamCaller | None = None
         self._running: dict[int, HttpJob] = {}
         self._listening: asyncio.Task[None] | None = None
@@ -93,7 +111,7 @@ class HttpSession(StatelessClient):
         sessions = list[str]()
         result = await self.request(
             INITIALIZE,
-            {},
+            {"capabilities": self._capabilities},
             requester=requester,
             seconds=seconds,
             max_bytes=MAX_INTRODUCTION_BYTES,
@@ -130,8 +148,13 @@ class HttpSession(StatelessClient):
         self._running[job.hearing.token] = job
         try:
             return await super()._cancellable(job)
+        except BaseException as problem:
+            if job.method in ASKING_METHODS and ended_without_answer(problem):
+                self._subscribers.is_unsure = True
+            raise
         finally:
             del self._running[job.hearing.token]
+            self._asked.end(job.hearing.token)
 
     async def _set_level(self, job: HttpJob) -> None:
         async def send(method: str, params: Mapping[str, Any]) -> None:
@@ -167,6 +190,8 @@ class HttpSession(StatelessClient):
     async def _replies(self, message: Message, job: HttpJob) -> bool:
         if not isinstance(message, ServerRequest):
             return False
+        if is_question(message) and self._takes(message, job):
+            return True
         try:
             async with asyncio.timeout_at(job.deadline):
                 await self._reply(message, job.caller)
@@ -174,7 +199,17 @@ class HttpSession(StatelessClient):
             raise self._failure(Reason.TIMED_OUT, "it did not answer in time") from None
         return True
 
-    async def _reply(self, asked: ServerRequest, caller: UpstreamCaller) -> None:
+    def _takes(self, asked: ServerRequest, job: HttpJob) -> bool:
+        """Have a question answered that belongs to a request. Return False if it is to be refused."""
+        questions = job.hearing.questions
+        return questions is not None and self._asked.take(asked, questions, job.hearing.token)
+
+    async def _send_answer(self, response: dict[str, Any]) -> None:
+        """Send the answer to a question."""
+        if self._requester is not None:
+            await self._sent_back(response, self._requester)
+
+    async def _reply(self, asked: ServerRequest, caller: UpstreamCaller, **why: str) -> None:
         """Answer a request of the upstream, once there is not too much to answer. Its stream waits meanwhile."""
         if is_question(asked):
             self._telemetry.dropped(self._upstream, "question")
@@ -182,13 +217,13 @@ class HttpSession(StatelessClient):
             return
         while len(self._tells) >= MAX_REPLIES:
             await asyncio.wait(self._tells, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(self._said_back(asked, caller))
+        task = asyncio.create_task(self._sent_back(reply_to(asked, self._upstream, **why), caller))
         self._tells.add(task)
         task.add_done_callback(self._tells.discard)
 
-    async def _said_back(self, asked: ServerRequest, caller: UpstreamCaller) -> None:
+    async def _sent_back(self, response: Mapping[str, Any], caller: UpstreamCaller) -> None:
         with contextlib.suppress(HttpFailure, UpstreamFailure):
-            await self._tell(*self._said.replying(asked, self._upstream), caller, END_SECONDS)
+            await self._tell(self._said.headers(), encode(response), caller, END_SECONDS)
 
     @override
     async def _events(
@@ -273,7 +308,7 @@ class HttpSession(StatelessClient):
     async def _hear(self, message: Message, requester: UpstreamCaller) -> None:
         """Take what came on the stream of the session."""
         if isinstance(message, ServerRequest):
-            await self._reply(message, requester)
+            await self._hear_request(message, requester)
         elif isinstance(message, Notice):
             job = self._meant(message)
             if job is not None or message.method not in KINDS:
@@ -281,8 +316,27 @@ class HttpSession(StatelessClient):
             else:
                 self._telemetry.dropped(self._upstream, KINDS[message.method])
 
+    async def _hear_request(self, asked: ServerRequest, requester: UpstreamCaller) -> None:
+        """Answer a request that names none of ours. A question is the only call's, where no other user could be."""
+        if not is_question(asked):
+            await self._reply(asked, requester)
+            return
+        self._subscribers.asks_outside()
+        calls = [job for job in self._running.values() if job.method in ASKING_METHODS or job.hearing.questions]
+        why = {}
+        if not self._is_of_one_caller and any(job.caller.principal is not None for job in calls):
+            why = {"why": SHARED}
+        elif len(calls) > 1 or (calls and self._subscribers.is_unsure):
+            why = {"why": UNCLEAR}
+        elif calls and self._takes(asked, calls[0]):
+            return
+        await self._reply(asked, requester, **why)
+
     @override
     def _notify(self, notice: Notice, job: HttpJob | None) -> None:
+        withdrawn_id = withdrawn(notice)
+        if withdrawn_id is not None and self._asked.withdraw(withdrawn_id):
+            return
         if notice.method in KINDS and job is not None:
             super()._notify(notice, job)
         elif not self._subscribers.notice(notice.method, notice.params):

@@ -19,6 +19,7 @@ import msgspec
 from gateway.http_client.client import HttpClient, HttpResponse, RawHeaders
 from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.upstream.asking import ASKING_METHODS
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.deviations import Deviation, Heal
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
@@ -50,9 +51,6 @@ from gateway.upstreams.readings import CountAnswer, Readings, count_nothing, rea
 
 if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which takes memory
     from gateway.observability.tracing import Traces
-
-ASKING_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods whose result may ask something ("Multi Round-Trip Requests")."""
 
 RETRY_SECONDS: Final = 0.1
 """The pause before a request that had no effect is sent once more."""
@@ -174,7 +172,7 @@ class StatelessClient:
         async def send(traceparent: str | None) -> Result:
             return await self._cancellable(self._job(method, params, options, traceparent))
 
-        return await self._measured.run(method, send)
+        return await self._measured.run(method, send, options.get("questions"))
 
     @contextlib.asynccontextmanager
     async def listen(
@@ -257,6 +255,7 @@ class StatelessClient:
                 log_level,
                 options.get("on_headers"),
                 options.get("keep"),
+                options.get("questions"),
             ),
         )
 

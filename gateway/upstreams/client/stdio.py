@@ -12,11 +12,13 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from gateway.children.children import ChildProcess
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.strict_json import encode
+from gateway.protocol.upstream.asking import ASKING_METHODS
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.earlier_requests import SPOKEN, encode_earlier_request
 from gateway.protocol.upstream.introductions import MAX_INTRODUCTION_BYTES, SessionIntroduction
@@ -43,7 +45,14 @@ from gateway.upstreams.client.log_level import SessionLogLevel
 from gateway.upstreams.client.measured import MeasuredRequests
 from gateway.upstreams.client.portions import PORTION_BYTES, Portions
 from gateway.upstreams.client.programs import Owner, UpstreamProgram, ended_how, kind_of_exit
-from gateway.upstreams.client.replies import is_question, reply_to
+from gateway.upstreams.client.replies import (
+    SHARED,
+    UNCLEAR,
+    OpenQuestions,
+    is_question,
+    reply_to,
+    withdrawn,
+)
 from gateway.upstreams.client.unfinished import UnfinishedLine
 from gateway.upstreams.failures import LIMIT_OPTION, LostSession, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
@@ -75,8 +84,9 @@ class UnreadReplies(Exception):
 class _WaitingRequest:
     """A request of `caller` that waits for its answer, which may be a failure. `kept` releases what that takes."""
 
-    def __init__(self, number: int, caller: Principal | None, max_bytes: int, hearing: Hearing) -> None:
+    def __init__(self, number: int, method: str, caller: Principal | None, max_bytes: int, hearing: Hearing) -> None:
         self.number = number
+        self.is_call = method in ASKING_METHODS or hearing.questions is not None
         self.caller = caller
         self.kept: Sequence[Callable[[], None]] = ()
         self.max_bytes = max_bytes
@@ -102,8 +112,9 @@ class _WaitingRequest:
 class ChildConnection:
     """One child process of an upstream; a `SessionConnection`.
 
-    `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it. If
-    it `is_of_one_caller`, its end keeps nobody else from starting the program.
+    `subscribers` hear what it sends outside of requests. `roots` are directories that the operator declares to it, and
+    `capabilities` what else it may ask for. If it `is_of_one_caller`, a question belongs to the only call that runs,
+    and its end keeps nobody else from starting the program.
     """
 
     def __init__(
@@ -117,6 +128,7 @@ class ChildConnection:
         max_line_bytes: int,
         is_of_one_caller: bool = False,
         roots: Sequence[str] = (),
+        capabilities: Mapping[str, Any] = MappingProxyType({}),
         tracing: Traces | None = None,
         turns: Turns | None = None,
         readings: Readings | None = None,
@@ -134,6 +146,9 @@ class ChildConnection:
         self._is_of_one_caller = is_of_one_caller
         self._owner: Owner = ()  # that is everyone, until it has opened
         self._roots = roots
+        self._capabilities = {**capabilities, **({"roots": {}} if roots else {})}
+        self._asked = OpenQuestions(self._send_answer, lambda: telemetry.dropped(self._upstream, "question"))
+        self._unanswered: set[int] = set()
         self._clock = clock
         self._measured = MeasuredRequests(upstream, telemetry, tracing, clock)
         self._ids = itertools.count(1)
@@ -160,9 +175,12 @@ class ChildConnection:
         errors = asyncio.create_task(self._program.log_errors(child.stderr))
         self._tasks = [errors, asyncio.create_task(self._read(child, errors))]
         try:
-            declared: dict[str, Any] = {"capabilities": {"roots": {}}} if self._roots else {}
             result = await self.request(
-                INITIALIZE, declared, requester=requester, seconds=seconds, max_bytes=MAX_INTRODUCTION_BYTES
+                INITIALIZE,
+                {"capabilities": self._capabilities},
+                requester=requester,
+                seconds=seconds,
+                max_bytes=MAX_INTRODUCTION_BYTES,
             )
         except UpstreamFailure as failure:
             reason, detail = await self._why_not_open(failure)
@@ -204,7 +222,7 @@ class ChildConnection:
 
         await self._level.sink(options.get("log_level"), set_level)
 
-        return await self._measured.run(method, send)
+        return await self._measured.run(method, send, options.get("questions"))
 
     async def aclose(self) -> None:
         """End the program and everything that it has started."""
@@ -225,8 +243,14 @@ class ChildConnection:
         token = options.get("progress_token", number)
         envelope = Envelope(self._client_info, {}, token if wants_progress else None, traceparent=traceparent)
         body = encode_earlier_request(number, method, params, envelope)
-        hearing = Hearing(token, options.get("on_notice"), wants_progress, options.get("log_level"))
-        call = _WaitingRequest(number, principal, options["max_bytes"], hearing)
+        hearing = Hearing(
+            token,
+            options.get("on_notice"),
+            wants_progress,
+            options.get("log_level"),
+            questions=options.get("questions"),
+        )
+        call = _WaitingRequest(number, method, principal, options["max_bytes"], hearing)
         self._calls[number] = self._by_token[token] = call
         try:
             async with asyncio.timeout(options["seconds"]):
@@ -240,6 +264,7 @@ class ChildConnection:
             raise
         finally:
             del self._calls[number], self._by_token[token]
+            self._asked.end(number)
             call.hand_over(options.get("keep"))
         return self._result_of(answer, method)
 
@@ -275,6 +300,9 @@ class ChildConnection:
 
     def _cancel(self, call: _WaitingRequest, method: str) -> None:
         """Notify the upstream that nobody waits any more. `initialize` must not be cancelled."""
+        if call.is_written and call.is_call:
+            self._unanswered.add(call.number)
+            self._subscribers.is_unsure = True
         if call.is_written and method != INITIALIZE:
             self._send({"method": "notifications/cancelled", "params": {"requestId": call.number}})
 
@@ -421,6 +449,8 @@ class ChildConnection:
         """Give an answer to its call, with what releases its memory. Drop one that no call waits for."""
         call = None if number is None else self._calls.get(number)
         if call is None or call.answer.done():
+            self._unanswered.discard(-1 if number is None else number)
+            self._subscribers.is_unsure = bool(self._unanswered)
             self._telemetry.dropped(self._upstream, "answer")
             for release in kept:
                 release()
@@ -438,15 +468,42 @@ class ChildConnection:
         Raises:
             UnreadReplies: it does not read the answers.
         """
+        why = {}
         if is_question(asked):
+            refused = self._refusal(asked)
+            if refused is None:
+                return
+            why = {"why": refused} if refused else {}
             self._telemetry.dropped(self._upstream, "question")
         if asked.request_id is not None:
             if child.stdin.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
                 raise UnreadReplies
-            self._send(reply_to(asked, self._upstream, self._roots))
+            self._send(reply_to(asked, self._upstream, self._roots, **why))
+
+    def _refusal(self, asked: ServerRequest) -> str | None:
+        """Have a question answered, and return None; else why it is refused, or "".
+
+        It names no call, so it is that of the only one that runs, where no other user could be asked.
+        """
+        self._subscribers.asks_outside()
+        calls = [call for call in self._calls.values() if call.is_call]
+        if not self._is_of_one_caller and any(call.caller is not None for call in calls):
+            return SHARED
+        if len(calls) > 1 or (calls and self._unanswered):
+            return UNCLEAR
+        questions = calls[0].hearing.questions if calls else None
+        if questions is None or not self._asked.take(asked, questions, calls[0].number):
+            return ""
+        return None
+
+    async def _send_answer(self, response: dict[str, Any]) -> None:
+        self._send(response)
 
     def _hear(self, notice: Notice, size: int) -> None:
         """Pass on a notification, unless it is large."""
+        withdrawn_id = withdrawn(notice)
+        if withdrawn_id is not None and self._asked.withdraw(withdrawn_id):
+            return
         call = self._meant(notice)
         if call is not None:
             call.notices += 1

@@ -407,7 +407,7 @@ async def test_a_task_of_another_upstream_ends_with_a_sentence(replica: Replica,
 
 async def test_a_slot_of_another_era_is_rejected(replica: Replica) -> None:
     call = await asking(replica.tool("ask_name"))
-    call.rest["slot"]["era"] = "session"
+    call.rest["slot"]["era"] = "another"
     assert isinstance(await call.error(ADA), InvalidRequestState)
 
 

@@ -32,6 +32,7 @@ SLOTS = st.builds(
     spent_ms=st.integers(0, 10**9),
     sent=st.booleans(),
     token=st.one_of(st.none(), TEXT),
+    is_held=st.booleans(),
 )
 
 
@@ -48,7 +49,7 @@ def test_no_state_is_not_an_empty_state() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"era": "session"},
+        {"era": "another"},
         {"era": None},
         {"round": "1"},
         {"round": True},

@@ -30,6 +30,7 @@ TOOLS = (
     "count",
     "ask",
     "ask_aside",
+    "delete",
     "report_aside",
     "slow",
     "cut",
@@ -216,6 +217,29 @@ class InSessions(Earlier):
         stream.event({"jsonrpc": "2.0", "id": "q", "method": method, "params": {"message": "Your name?"}})
         await self.answered.wait()
         self._end(exchange, message, text(msgspec.json.encode(self.answers[-1]).decode()))
+
+    async def _delete(self, exchange: Exchange, message: Any, session: Open, arguments: Params) -> None:
+        """Ask for consent to delete some files, then for many more, here or on the stream of the session."""
+        stream = exchange if arguments.get("on", "call") == "call" else session.stream
+        assert stream is not None
+        answers = []
+        for files in arguments.get("files", (3, 300)):
+            question = f"q-{next(self.numbers)}"
+            form = {"type": "object", "properties": {"sure": {"type": "string"}}, "required": ["sure"]}
+            params = {"mode": "form", "message": f"Delete {files} files?", "requestedSchema": form}
+            stream.event({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params})
+            await stream.drain()
+            answers.append([files, await self._answer_to(question)])
+        self._end(exchange, message, text(msgspec.json.encode(answers).decode()))
+
+    async def _answer_to(self, question: str) -> Any:
+        """Wait for the answer to a question, and return its result or its error."""
+        while True:
+            for answer in self.answers:
+                if answer.get("id") == question:
+                    return answer.get("result", answer.get("error"))
+            self.answered.clear()
+            await self.answered.wait()
 
     async def _report_aside(self, exchange: Exchange, message: Any, session: Open, _arguments: Params) -> None:
         """Send progress and a log message on the stream of the session."""

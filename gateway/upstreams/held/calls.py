@@ -1,0 +1,347 @@
+"""The held calls of this process: each runs in a task of its own, which no request owns.
+
+`HeldLife` decides; this carries it out: it sends what is to be sent, keeps the time, and counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from gateway.engine.capabilities import supports
+from gateway.engine.forwarded import forwarded
+from gateway.engine.questions import Answer, Question
+from gateway.errors import Overloaded
+from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.strict_json import encode
+from gateway.protocol.upstream.asking import MAX_TASK_BYTES, Misasked, clean_question
+from gateway.protocol.upstream.responses import ServerRequest
+from gateway.runtime.sources import RandomBytes
+from gateway.upstreams.failures import HeldFailure, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.held.actions import (
+    Ended,
+    EndUpstream,
+    Forget,
+    Give,
+    HeldAction,
+    HeldEvent,
+    HeldLimits,
+    Refuse,
+    RefuseReason,
+    Reply,
+    Withdrawn,
+)
+from gateway.upstreams.held.life import HeldLife
+from gateway.upstreams.ports import OnNotice, Questions
+from gateway.upstreams.readings import Keep
+
+log = logging.getLogger(__name__)
+
+CALL_BYTES: Final = 16
+MAX_HELD: Final = 1000
+"""How many calls may wait for their users in one process at a time."""
+MAX_HELD_BY_CALLER: Final = 32
+"""How many of these one caller may have. Calls that run already may ask all the same, up to as many again."""
+MAX_QUESTION_BYTES: Final = MAX_TASK_BYTES
+"""How many bytes the questions of one call may have. A call is only begun where so much is free."""
+MAX_HELD_BYTES: Final = 64 << 20
+"""How many bytes the questions of all calls may have that are kept."""
+
+_INVALID_PARAMS: Final = -32602
+_METHOD_NOT_FOUND: Final = -32601
+_INTERNAL_ERROR: Final = -32603
+
+Send: TypeAlias = Callable[[Questions, OnNotice, Keep], Coroutine[Any, Any, dict[str, Any]]]
+"""Sends the request of a call upstream, and returns its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTarget:
+    """The function that is called, and the caller. Each request that continues a call must name the same."""
+
+    upstream: bytes
+    method: str
+    name: str
+    caller: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUpstream:
+    """The upstream of a call, and what its calls may take."""
+
+    name: str
+    limits: HeldLimits
+    telemetry: UpstreamMetrics
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A request that waits for the event of its round."""
+
+    round: int
+    digest: bytes
+    answers: Mapping[str, Answer]
+    capabilities: Mapping[str, Any]
+    on_notice: OnNotice | None = None
+    keep: Keep | None = None
+    event: asyncio.Future[HeldEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class HeldCalls:
+    """Has the held calls of one process, and limits them.
+
+    Not thread-safe: it belongs to one event loop.
+    """
+
+    def __init__(self, *, random_bytes: RandomBytes, limit: int = MAX_HELD) -> None:
+        self._random_bytes = random_bytes
+        self._limit = limit
+        self._calls: dict[bytes, HeldCall] = {}
+        self._asked: Counter[Hashable] = Counter()
+        self._bytes = 0
+        self._is_draining = False
+
+    def __len__(self) -> int:
+        """Return how many calls wait for their users."""
+        return self._asked.total()
+
+    def new_id(self) -> bytes:
+        """Return the id of a new call."""
+        return self._random_bytes(CALL_BYTES)
+
+    def find(self, call_id: bytes, target: HeldTarget) -> HeldCall | None:
+        """Return a call that is known here, if it is this one."""
+        call = self._calls.get(call_id)
+        return call if call is not None and call.target == target else None
+
+    def begin(self, call_id: bytes, target: HeldTarget, upstream: HeldUpstream) -> HeldCall:
+        """Return a new call, which does not run yet.
+
+        Raises:
+            Overloaded: the process is about to end, or has too much to keep.
+            HeldFailure: the caller has too many calls that wait for them.
+        """
+        if self._is_draining or len(self) >= self._limit or self._bytes > MAX_HELD_BYTES - MAX_QUESTION_BYTES:
+            raise Overloaded
+        if self._asked[target.caller] >= MAX_HELD_BY_CALLER:
+            raise HeldFailure(upstream.name, Reason.HELD_TOO_MANY, sent=False)
+        call = self._calls[call_id] = HeldCall(self, call_id, target, upstream)
+        return call
+
+    def may_ask(self, caller: Hashable, size: int) -> bool:
+        """Return whether one more question of a caller may be kept."""
+        return self._asked[caller] < 2 * MAX_HELD_BY_CALLER and self._bytes + size <= MAX_HELD_BYTES
+
+    def count(self, call: HeldCall, asked: int = 0, size: int = 0) -> None:
+        """Count a call that begins to wait for its user (1) or no longer does (-1), and what is kept of it."""
+        self._asked[call.target.caller] += asked
+        self._bytes += size
+        if not self._asked[call.target.caller]:
+            del self._asked[call.target.caller]
+
+    def forget(self, call: HeldCall) -> None:
+        """Drop a call that has ended."""
+        self._calls.pop(call.call_id, None)
+
+    def drain(self) -> None:
+        """Begin no further call."""
+        self._is_draining = True
+
+    async def aclose(self) -> None:
+        """End all calls, because the process ends."""
+        self.drain()
+        calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        tasks = [call.task for call in calls if call.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class HeldCall:
+    """One call that may wait for its user. It implements `Questions` for the connection that it uses."""
+
+    def __init__(self, calls: HeldCalls, call_id: bytes, target: HeldTarget, upstream: HeldUpstream) -> None:
+        self.call_id = call_id
+        self.target = target
+        self.task: asyncio.Task[None] | None = None
+        self.has_begun = self.is_asked = False
+        self.asked_seconds = 0.0
+        self.on_change: Callable[[], None] = lambda: None
+        self._calls = calls
+        self._limits = upstream.limits
+        self._telemetry = upstream.telemetry
+        self._upstream = upstream.name
+        self._loop = asyncio.get_running_loop()
+        self._life: HeldLife | None = None
+        self._numbers = itertools.count(1)
+        self._waiters: dict[int, Waiter] = {}
+        self._capabilities: Mapping[str, Any] = {}
+        self._replies: dict[Hashable, asyncio.Future[Answer]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._asked_at = 0.0
+        self._bytes = 0
+        self._releases: list[Callable[[], None]] = []
+
+    async def result(self, waiter: Waiter, send: Send) -> HeldEvent:
+        """Wait for the event of a request's round. The first request has the call sent.
+
+        If this is cancelled, the request leaves: the client itself, if the call has not asked before.
+
+        Raises:
+            HeldFailure: the request is refused.
+        """
+        if self._life is None:
+            self._life = HeldLife(self._limits, waiter.digest, self._loop.time())
+            self.task = asyncio.create_task(self._run(send))
+        number = next(self._numbers)
+        self._waiters[number] = waiter
+        self._capabilities = waiter.capabilities
+        try:
+            self._do(
+                self._life.join(number, waiter.round, waiter.digest, waiter.answers, self._loop.time()), self._life
+            )
+            event = await waiter.event
+        except asyncio.CancelledError:
+            self._do(self._life.leave(number, self._loop.time(), for_good=waiter.round == 0), self._life)
+            raise
+        finally:
+            self._waiters.pop(number, None)
+        self._hand_over(waiter.keep, event)
+        return event
+
+    def cancel(self) -> None:
+        """End the call, because its client does not want it, or can no longer answer."""
+        if self._life is not None:
+            self._do(self._life.cancel(self._loop.time()), self._life)
+
+    async def answer(self, asked: ServerRequest) -> Answer:
+        """Return what the user answers; see `Questions`."""
+        life = self._life
+        try:
+            question, size = self._readable(asked)
+        except Misasked as problem:
+            code = _METHOD_NOT_FOUND if problem.refused else _INVALID_PARAMS
+            return self._refused(code, f"This gateway passes this question on to no user: {problem}")
+        if not all(supports(self._capabilities, path) for path in question.capabilities):
+            return self._refused(_METHOD_NOT_FOUND, f"The client of this call does not support {asked.method}")
+        if life is None or not self._calls.may_ask(self.target.caller, size):
+            return self._refused(_INTERNAL_ERROR, "Too many questions wait for this user")
+        number = next(self._numbers)
+        reply: asyncio.Future[Answer] = self._loop.create_future()
+        self._replies[number] = reply
+        self._bytes += size
+        self._calls.count(self, size=size)
+        self._do(life.asks(number, {"method": question.method, "params": question.params}, self._loop.time()), life)
+        try:
+            return await reply
+        finally:
+            if self._replies.pop(number, None) is not None:
+                self._do(life.withdraws(number), life)
+
+    def _readable(self, asked: ServerRequest) -> tuple[Question, int]:
+        """Return a question as clients get it, and its size, or raise `Misasked`."""
+        size = len(encode(asked.params))
+        if self._bytes + size > MAX_QUESTION_BYTES:
+            raise Misasked(f"its questions have more than {MAX_QUESTION_BYTES} bytes", too_large=True)
+        try:
+            return forwarded(asked.method, clean_question(asked.method, asked.params)), size
+        except ValueError as problem:
+            raise problem if isinstance(problem, Misasked) else Misasked("it is not valid") from None
+
+    def _refused(self, code: int, message: str) -> Answer:
+        self._telemetry.dropped(self._upstream, "question")
+        return {"error": {"code": code, "message": message}}
+
+    def _refusal(self, reason: RefuseReason) -> HeldFailure:
+        known = Reason.HELD_ANSWERED if reason == "other_answers" else Reason.HELD_LOST
+        return HeldFailure(self._upstream, known, call_id=self.call_id)
+
+    async def _run(self, send: Send) -> None:
+        life = self._life
+        outcome: object
+        try:
+            outcome = await send(self, self._notice, self._releases.append)
+        except (UpstreamError, UpstreamFailure, Overloaded) as problem:
+            outcome = problem.with_traceback(None)  # its frames would be kept as long as the outcome
+        except asyncio.CancelledError:
+            return  # the life of the call has ended it
+        except Exception:  # the last line of defence: a bug must not leave a request without an answer
+            log.exception("a call to an upstream has failed", extra={"upstream": self._upstream})
+            outcome = UpstreamFailure(self._upstream, Reason.MALFORMED, sent=True)
+        if life is not None:
+            self._do(life.ends(outcome, self._loop.time()), life)
+
+    def _notice(self, method: str, told: dict[str, Any]) -> None:
+        for waiter in list(self._waiters.values()):
+            if waiter.on_notice is not None:
+                waiter.on_notice(method, told)
+
+    def _do(self, actions: list[HeldAction], life: HeldLife) -> None:
+        """Carry out what the life of the call has decided."""
+        for action in actions:
+            match action:
+                case Give(number, event):
+                    self._waiters[number].event.set_result(event)
+                case Refuse(number, reason):
+                    self._waiters[number].event.set_exception(self._refusal(reason))
+                case Reply(number, answer):
+                    self._replies.pop(number).set_result(answer)
+                case EndUpstream():
+                    if self.task is not None:
+                        self.task.cancel()
+                case Withdrawn(keys):
+                    self._report("an upstream has withdrawn a question", questions=len(keys))
+                case Forget():
+                    self._forget()
+        self._note(life)
+
+    def _note(self, life: HeldLife) -> None:
+        """Keep the time, and count whether the call waits for its user."""
+        now, was_asked = self._loop.time(), self.is_asked
+        self.is_asked = life.state == "asked"
+        if self.is_asked and not was_asked:
+            self._asked_at = now
+        elif was_asked and not self.is_asked:
+            self.asked_seconds += now - self._asked_at
+        if self.is_asked != was_asked:
+            self._calls.count(self, asked=1 if self.is_asked else -1)
+            self.on_change()
+        if self._timer is not None:
+            self._timer.cancel()
+        due = life.due
+        self._timer = None if due is None else self._loop.call_at(due, self._tick, life)
+
+    def _tick(self, life: HeldLife) -> None:
+        self._do(life.tick(self._loop.time()), life)
+
+    def _hand_over(self, keep: Keep | None, event: HeldEvent) -> None:
+        """Forget a call that nobody will ask for again, and let the one who got its result release its memory."""
+        if not isinstance(event, Ended):
+            return
+        releases, self._releases = self._releases, []
+        if releases or self._bytes == 0:
+            self._forget()
+        for release in releases:
+            if keep is None:
+                release()
+            else:
+                keep(release)
+
+    def _forget(self) -> None:
+        for release in self._releases:
+            release()
+        self._releases = []
+        self._calls.forget(self)
+        self._calls.count(self, size=-self._bytes)
+        self._bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _report(self, event: str, **fields: object) -> None:
+        log.info(event, extra={"upstream": self._upstream, "call": self.call_id.hex(), **fields})
