@@ -22,6 +22,7 @@ Only a process with the key ring can write a reply that opens, so a reply proves
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -49,8 +50,15 @@ CLOCK_SECONDS: Final = 30
 NONCE_SECONDS: Final = 2 * CLOCK_SECONDS
 """How long a nonce is remembered: as long as a message with it could be accepted."""
 
-MAX_NONCES: Final = 100_000
-"""How many nonces are remembered at a time. At this number, further messages are refused."""
+GENERATION_SECONDS: Final = 10
+"""Nonces of so many seconds are forgotten together, so each takes no memory for its time."""
+
+MAX_NONCES: Final = 1_000_000 * (NONCE_SECONDS + GENERATION_SECONDS) // NONCE_SECONDS
+"""How many nonces are remembered at a time: 1 million a minute. At this number, further messages are refused."""
+
+_NONCE_BYTES_KEPT: Final = 7
+"""How much of a nonce is remembered: an integer that Python keeps in 32 bytes. Among a million, two are alike by chance
+once in 10^11 messages, and then a message is refused."""
 
 _HEAD: Final = struct.Struct(f">BBB{BOOT_BYTES}s{BOOT_BYTES}s{NONCE_BYTES}sQ")
 
@@ -197,11 +205,11 @@ class SeenNonces:
 
     def __init__(self, limit: int = MAX_NONCES) -> None:
         self._limit = limit
-        self._seen: dict[bytes, float] = {}  # the oldest first
+        self._generations: deque[_Generation] = deque()  # the oldest first
 
     def __len__(self) -> int:
         """Return how many nonces are remembered."""
-        return len(self._seen)
+        return sum(len(generation.nonces) for generation in self._generations)
 
     def add(self, nonce: bytes, now: float) -> None:
         """Remember the nonce of a request that has just opened.
@@ -211,19 +219,30 @@ class SeenNonces:
         Raises:
             HopRefused: the request came before, or there is no room to remember it.
         """
-        self._forget(now)
-        if nonce in self._seen:
+        while self._generations and now - self._generations[0].newest > NONCE_SECONDS:
+            self._generations.popleft()
+        kept = int.from_bytes(nonce[:_NONCE_BYTES_KEPT], "big")
+        if any(kept in generation.nonces for generation in self._generations):
             raise HopRefused(HopReason.REPLAYED)
-        if len(self._seen) >= self._limit:
+        if len(self) >= self._limit:
             raise HopRefused(HopReason.OVERLOADED)
-        self._seen[nonce] = now
+        if not self._generations or now - self._generations[-1].began >= GENERATION_SECONDS:
+            self._generations.append(_Generation(now))
+        self._generations[-1].add(kept, now)
 
-    def _forget(self, now: float) -> None:
-        while self._seen:
-            oldest = next(iter(self._seen))
-            if now - self._seen[oldest] <= NONCE_SECONDS:
-                return
-            del self._seen[oldest]
+
+class _Generation:
+    """Nonces that came in quick succession. `newest` is when the last one came, on a clock that may be set back."""
+
+    __slots__ = ("began", "newest", "nonces")
+
+    def __init__(self, now: float) -> None:
+        self.began = self.newest = now
+        self.nonces: set[int] = set()
+
+    def add(self, nonce: int, now: float) -> None:
+        self.newest = max(self.newest, now)
+        self.nonces.add(nonce)
 
 
 def _packed(content: HopContent) -> bytes:
