@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 
 from gateway.tokens.hop_messages import NoReply
 
@@ -19,6 +20,9 @@ class Beside:
 
     def has(self, boot: bytes) -> bool:
         return boot in self.takes
+
+    def stream(self, boot: bytes, message: bytes) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        raise NotImplementedError
 
     async def post(self, boot: bytes, message: bytes) -> bytes:
         reply = self.takes[boot](message)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from gateway.observability.metrics import Telemetry
 from gateway.sealing.hop import BOOT_BYTES, NO_BOOT
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
-from gateway.tokens.hop_messages import Hops, NoReply
+from gateway.tokens.hop_messages import HOP_PATH, Hops, NoReply
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
-from gateway.web.hop import HOP_PATH, HopClient
+from gateway.web.hop import HopClient
 from gateway.wires.broadcasts import HINTS
 
 _MAX_BYTES: Final = 1 << 16
@@ -30,6 +31,9 @@ class _Alone:
         return False
 
     async def post(self, boot: bytes, message: bytes) -> bytes:
+        raise NotImplementedError
+
+    def stream(self, boot: bytes, message: bytes) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         raise NotImplementedError
 
 

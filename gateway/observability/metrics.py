@@ -15,6 +15,7 @@ from gateway.errors import HopReason, RejectReason
 from gateway.observability.counters import Count, Counts, Distribution, Distributions
 from gateway.observability.process_metrics import OTHER, ProcessTelemetry
 from gateway.protocol.method_table import METHODS
+from gateway.sealing.hop_frames import StreamReason
 
 LEG_METHODS: Final = frozenset(method.name for method in METHODS.values() if method.runs_function)
 OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed", "cancelled"})
@@ -205,6 +206,11 @@ class Telemetry(ProcessTelemetry):
             "gateway_hop_messages_refused",
             "Messages at the path for other replicas that were rejected, by reason.",
             HopReason,
+        )
+        self.stream_refused = self.count_each(
+            "gateway_hop_streams_refused",
+            "Requests of other processes for a stream that were refused with a sealed reason, by reason.",
+            StreamReason,
         )
         self._broadcasts = self.count_by(
             "gateway_broadcasts",

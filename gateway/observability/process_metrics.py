@@ -32,6 +32,16 @@ class RedisErrorKind(StrEnum):
     OTHER = OTHER
 
 
+class StreamEnd(StrEnum):
+    """How a request for a stream of another process ended."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    LOST = "lost"
+    LEFT = "left"
+    """This process did not read it to its end."""
+
+
 class KeyCounter:
     """A counter with the id of a seal key as its label. There are as many ids as operators have made keys."""
 
@@ -91,6 +101,12 @@ class ProcessTelemetry:
         )
         self.redis_failed = self.count_each(
             "gateway_redis_errors", "Redis commands that failed, by kind.", RedisErrorKind, label="kind"
+        )
+        self.stream_sent = self.count_each(
+            "gateway_hop_streams_sent",
+            "Requests to another process that is to answer with a stream, by how it ended.",
+            StreamEnd,
+            label="result",
         )
         self.redis_watch = RedisWatch(
             self.gauge("gateway_redis_at_risk", "Whether Redis may lose tasks, by the way in which it may.", "risk")

@@ -41,9 +41,9 @@ from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import ENDPOINT_PATH, Settings
 from gateway.tasks.model import TaskView
-from gateway.tokens.hop_messages import max_message_bytes
+from gateway.tokens.hop_messages import HOP_PATH, max_message_bytes
+from gateway.tokens.stream_receiver import max_stream_request_bytes
 from gateway.web.endpoint import ARRIVAL, Arrival, McpEndpoint
-from gateway.web.hop import HOP_PATH
 from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy
 from gateway.web.playground.headers import SecurityHeaders
@@ -105,9 +105,11 @@ class GatewayApp:
         self._endpoint = _make_endpoint(services, origins)
         self._hop_endpoint = HopEndpoint(
             services.wires.hops.receive,
+            services.stream_receiver.receive,
             origins,
             services.telemetry,
             max_bytes=max_message_bytes(settings.max_body_bytes),
+            max_stream_bytes=max_stream_request_bytes(settings.max_body_bytes),
         )
         self._endpoints: dict[str, ASGIApp] = {
             **dict.fromkeys(_ENDPOINT_PATHS, self._endpoint),
@@ -287,7 +289,8 @@ class GatewayApp:
         await stack.enter_async_context(self._services.authenticator.running())
         for watcher in watch_key_file(self._services.settings, self._services.keys):
             await stack.enter_async_context(watcher.running())
-        await stack.enter_async_context(self._services.neighbours.listening(self._services.wires.hops.take))
+        take, answer = self._services.wires.hops.take, self._services.stream_receiver.take
+        await stack.enter_async_context(self._services.neighbours.listening(take, answer))
         await stack.enter_async_context(self._services.wires.broadcasts.running())
         if self._services.upstreams is not None:
             await stack.enter_async_context(self._services.upstreams.running())

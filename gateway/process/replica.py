@@ -37,12 +37,14 @@ from gateway.registry.registry import Registry
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.replaceable import Replaceable
 from gateway.runtime.version import __version__
+from gateway.sealing.hop import Process, Role
 from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
-from gateway.tokens.hop_messages import max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
+from gateway.tokens.stream_receiver import StreamReceiver, max_stream_request_bytes
+from gateway.tokens.stream_sender import StreamSender
 from gateway.web.hop import HopClient
 from gateway.web.neighbours import LocalNeighbours
 from gateway.web.peers import Peers
@@ -76,6 +78,8 @@ class Services:
     changes: ChangeHub
     waiting: WaitingCalls
     neighbours: LocalNeighbours
+    stream_sender: StreamSender
+    stream_receiver: StreamReceiver
     host: AsyncioHost
     callers: CallerLimits
     load: InFlight
@@ -141,7 +145,18 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     authenticator.on_change(authorities.review)
     waiting = WaitingCalls(address.boot, os.urandom, authorities, max_bytes=settings.max_body_bytes)
     telemetry.watch_waiting(waiting)
-    neighbours = LocalNeighbours(keys, waiting.boot, max_bytes=max_message_bytes(settings.max_body_bytes))
+    neighbours = LocalNeighbours(keys, waiting.boot, max_bytes=max_stream_request_bytes(settings.max_body_bytes))
+    replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
+    sender = StreamSender(
+        keys, Process(Role.REPLICA, replica.boot), telemetry, own_url=replica.url, neighbours=neighbours
+    )
+    receiver = StreamReceiver(
+        keys,
+        replica,
+        neighbours=neighbours,
+        telemetry=telemetry,
+        max_bytes=max_stream_request_bytes(settings.max_body_bytes),
+    )
     client = HopClient()
     wires = Wires(
         settings,
@@ -173,6 +188,8 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         changes=changes,
         waiting=waiting,
         neighbours=neighbours,
+        stream_sender=sender,
+        stream_receiver=receiver,
         host=host,
         callers=_callers(settings),
         load=load,

@@ -23,6 +23,7 @@ from gateway.sealing.principal import Principal
 
 _length: Final = struct.Struct(">I").pack
 _time: Final = struct.Struct(">Q").pack
+_frame: Final = struct.Struct(">BQ").pack
 _ANONYMOUS: Final = b"\x00"
 _PRINCIPAL: Final = b"\x01"
 _OWNER: Final = b"\x02"
@@ -108,6 +109,14 @@ def hop_binding(
     role, boot = sender
     fields = (_text(direction), _text(receiver[0]), receiver[1], _text(url), nonce, _time(time_ms), answered)
     return _encode(Purpose.HOP, audience, _PROCESS + _prefixed(_text(role)) + _prefixed(boot), *fields)
+
+
+def frame_binding(stream: bytes, kind: int, number: int) -> bytes:
+    """Bind a frame to its stream, its kind and its number.
+
+    `stream` is a `hop_binding`: that of a reply without a nonce of its own, in the direction "frame".
+    """
+    return stream + _prefixed(_frame(kind, number))
 
 
 def owner_secret_binding(audience: str) -> bytes:

@@ -26,6 +26,9 @@ MAX_TOKEN_CHARS: Final = 2**20
 _LABEL_BYTES: Final = LABEL.encode("ascii")
 _HEADER_BYTES: Final = KEY_ID_BYTES + NONCE_BYTES
 
+OVERHEAD_BYTES: Final = _HEADER_BYTES + TAG_BYTES
+"""How many bytes sealing adds, before they become text."""
+
 
 class Rejected(GatewayError):
     """A token was rejected.
@@ -50,7 +53,7 @@ class Opened(NamedTuple):
 
 def token_chars(plaintext_bytes: int) -> int:
     """Return the length of the token for a plaintext of this size, in characters."""
-    sealed_bytes = _HEADER_BYTES + plaintext_bytes + TAG_BYTES
+    sealed_bytes = plaintext_bytes + OVERHEAD_BYTES
     return len(LABEL) + (sealed_bytes * 4 + 2) // 3
 
 
@@ -99,9 +102,12 @@ class Sealer:
 
     def seal(self, plaintext: bytes, aad: bytes) -> str:
         """Seal bytes into a token that opens only with the same associated data (see `gateway.sealing.binding`)."""
+        return LABEL + base64url.encode(self.seal_bytes(plaintext, aad))
+
+    def seal_bytes(self, plaintext: bytes, aad: bytes) -> bytes:
+        """Seal bytes, and return what a token has after its label, not encoded as text."""
         nonce = self._nonce()
-        ciphertext = self._cipher.seal(plaintext, self._header + aad, nonce)
-        return LABEL + base64url.encode(self._key_id + nonce + ciphertext)
+        return self._key_id + nonce + self._cipher.seal(plaintext, self._header + aad, nonce)
 
     def open(self, token: object, aad: bytes, *, max_chars: int = MAX_TOKEN_CHARS) -> Opened:
         """Open whatever a client presents as a token.
@@ -111,7 +117,12 @@ class Sealer:
         Raises:
             Rejected: MALFORMED, TOO_LARGE, UNKNOWN_KEY or NOT_AUTHENTIC, checked in this order.
         """
-        raw = _decode(token, max_chars)
+        return self.open_bytes(_decode(token, max_chars), aad)
+
+    def open_bytes(self, raw: bytes, aad: bytes) -> Opened:
+        """Open the result of `seal_bytes`, or raise `Rejected`, like `open`. Any bytes may have arrived."""
+        if len(raw) < OVERHEAD_BYTES:
+            raise Rejected(RejectReason.MALFORMED)
         key_id = raw[:KEY_ID_BYTES]
         cipher = self._ciphers.get(key_id)
         if cipher is None:
@@ -142,6 +153,4 @@ def _decode(token: object, max_chars: int) -> bytes:
         raw = base64url.decode(token[len(LABEL) :])
     except ValueError:
         raise Rejected(RejectReason.MALFORMED) from None
-    if len(raw) < _HEADER_BYTES + TAG_BYTES:
-        raise Rejected(RejectReason.MALFORMED)
     return raw

@@ -38,11 +38,12 @@ TASK_CURSOR: Final = Format("cursor of tasks/list", "`v` in the token")
 LIST_CURSOR: Final = Format("cursor of any other list", "its label, `c1.`")
 HOP: Final = Format("message between processes", "`v` in the token")
 HOP_HEAD: Final = Format("readable head of such a message", "its first byte")
+HOP_FRAME: Final = Format("frame of a streamed reply", "its first byte")
 TOKEN: Final = Format("token around all sealed data", "its label, `s1.`")
 
 FORMATS: Final = (
     *(TASK_STORE, TASK_RECORD, STORED_VALUE, OWNER_SECRET, REQUEST_STATE, SESSION, REQUEST_ID, TASK_CURSOR),
-    *(LIST_CURSOR, HOP, HOP_HEAD, TOKEN),
+    *(LIST_CURSOR, HOP, HOP_HEAD, HOP_FRAME, TOKEN),
 )
 """Every format. The table in `docs/run/upgrading.md` has the same rows."""
 

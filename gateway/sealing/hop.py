@@ -13,23 +13,27 @@ the format number, `kind` the subject of the message, and `body`, a map. Further
 A message to `EVERYONE` is bound to no URL and gets no sealed reply. Every process of the receiver's role accepts it
 once.
 
+A request may also ask for a stream of frames, see `gateway.sealing.hop_frames`. Then the bytes of the token follow the
+head, not its text, because such requests and frames are large and many.
+
 Only a process with the key ring can write a reply that opens, so a reply proves that its sender has the ring.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Literal
 
 from gateway.errors import GatewayError, HopReason
 from gateway.sealing.binding import hop_binding
-from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.envelope import OVERHEAD_BYTES, Opened, Rejected, Sealer, token_chars
 from gateway.sealing.formats import FIRST, HOP, HOP_HEAD
 from gateway.sealing.packing import pack
-from gateway.sealing.state import open_payload
+from gateway.sealing.state import read_payload
 
 BOOT_BYTES: Final = 16
 NONCE_BYTES: Final = 16
@@ -46,18 +50,27 @@ CLOCK_SECONDS: Final = 30
 NONCE_SECONDS: Final = 2 * CLOCK_SECONDS
 """How long a nonce is remembered: as long as a message with it could be accepted."""
 
-MAX_NONCES: Final = 100_000
-"""How many nonces are remembered at a time. At this number, further messages are refused."""
+GENERATION_SECONDS: Final = 10
+"""Nonces of so many seconds are forgotten together, so each takes no memory for its time."""
+
+MAX_NONCES: Final = 1_000_000 * (NONCE_SECONDS + GENERATION_SECONDS) // NONCE_SECONDS
+"""How many nonces are remembered at a time: 1 million a minute. At this number, further messages are refused."""
+
+_NONCE_BYTES_KEPT: Final = 7
+"""How much of a nonce is remembered: an integer that Python keeps in 32 bytes. Among a million, two are alike by chance
+once in 10^11 messages, and then a message is refused."""
 
 _HEAD: Final = struct.Struct(f">BBB{BOOT_BYTES}s{BOOT_BYTES}s{NONCE_BYTES}sQ")
 
-_Direction = Literal["request", "reply"]
+_Direction = Literal["request", "reply", "stream"]
 
 
 class Role(IntEnum):
     """The kind of a process. The numbers are part of the format."""
 
     REPLICA = 1
+    WORKER = 2
+    """It only sends."""
 
 
 class HopRefused(GatewayError):
@@ -131,8 +144,7 @@ class HopSealer:
         head = _read_head(message, max_bytes)
         if not _is_for(head.receiver, receiver):
             raise HopRefused(HopReason.OTHER_RECEIVER)
-        if abs(now * 1000 - head.time_ms) > CLOCK_SECONDS * 1000:
-            raise HopRefused(HopReason.STALE)
+        _check_time(head, now)
         return head, self._open("request", head, message, b"", max_bytes)
 
     def open_reply(self, message: bytes, request: Head, *, max_bytes: int) -> HopContent:
@@ -146,26 +158,31 @@ class HopSealer:
             raise HopRefused(HopReason.OTHER_RECEIVER)
         return self._open("reply", head, message, request.nonce, max_bytes)
 
+    def seal_stream_request(self, head: Head, content: HopContent) -> bytes:
+        """Seal a request for a stream; raise `TypeError` or `ValueError` if `pack` cannot encode the body."""
+        sealed = self._sealer.seal_bytes(_packed(content), self._binding("stream", head, b""))
+        return _written_head(head) + sealed
+
+    def open_stream_request(self, message: bytes, role: Role, *, now: float, max_bytes: int) -> tuple[Head, HopContent]:
+        """Do the same as `open_request` for a request for a stream to any process of a role.
+
+        If it is for another process, the caller has to refuse it.
+        """
+        head = _read_head(message, max_bytes)
+        if head.receiver.role != role or head.receiver.boot == EVERYONE:
+            raise HopRefused(HopReason.OTHER_RECEIVER)
+        _check_time(head, now)
+        aad = self._binding("stream", head, b"")
+        return head, _content_of(lambda: self._sealer.open_bytes(message[_HEAD.size :], aad))
+
     def _seal(self, direction: _Direction, head: Head, content: HopContent, answered: bytes) -> bytes:
-        plaintext = pack({"v": HOP.writes, "kind": content.kind, "body": dict(content.body)})
-        token = self._sealer.seal(plaintext, self._binding(direction, head, answered))
+        token = self._sealer.seal(_packed(content), self._binding(direction, head, answered))
         return _written_head(head) + token.encode("ascii")
 
     def _open(self, direction: _Direction, head: Head, message: bytes, answered: bytes, max_bytes: int) -> HopContent:
         token = message[_HEAD.size :].decode("latin-1")  # accepts any bytes; tokens contain only ASCII
         aad = self._binding(direction, head, answered)
-        reason: HopReason | None = None
-        payload: dict[str, Any] = {}
-        try:
-            payload, _ = open_payload(self._sealer, token, aad=aad, schema=HOP.reads, max_chars=max_bytes)
-        except Rejected as rejected:
-            reason = HopReason(rejected.reason.value)
-        if reason is not None:
-            raise HopRefused(reason)
-        match payload:
-            case {"kind": str(kind), "body": dict(body)}:
-                return HopContent(kind, body)
-        raise HopRefused(HopReason.MALFORMED)
+        return _content_of(lambda: self._sealer.open(token, aad, max_chars=max_bytes))
 
     def _binding(self, direction: _Direction, head: Head, answered: bytes) -> bytes:
         return hop_binding(
@@ -188,11 +205,11 @@ class SeenNonces:
 
     def __init__(self, limit: int = MAX_NONCES) -> None:
         self._limit = limit
-        self._seen: dict[bytes, float] = {}  # the oldest first
+        self._generations: deque[_Generation] = deque()  # the oldest first
 
     def __len__(self) -> int:
         """Return how many nonces are remembered."""
-        return len(self._seen)
+        return sum(len(generation.nonces) for generation in self._generations)
 
     def add(self, nonce: bytes, now: float) -> None:
         """Remember the nonce of a request that has just opened.
@@ -202,19 +219,55 @@ class SeenNonces:
         Raises:
             HopRefused: the request came before, or there is no room to remember it.
         """
-        self._forget(now)
-        if nonce in self._seen:
+        while self._generations and now - self._generations[0].newest > NONCE_SECONDS:
+            self._generations.popleft()
+        kept = int.from_bytes(nonce[:_NONCE_BYTES_KEPT], "big")
+        if any(kept in generation.nonces for generation in self._generations):
             raise HopRefused(HopReason.REPLAYED)
-        if len(self._seen) >= self._limit:
+        if len(self) >= self._limit:
             raise HopRefused(HopReason.OVERLOADED)
-        self._seen[nonce] = now
+        if not self._generations or now - self._generations[-1].began >= GENERATION_SECONDS:
+            self._generations.append(_Generation(now))
+        self._generations[-1].add(kept, now)
 
-    def _forget(self, now: float) -> None:
-        while self._seen:
-            oldest = next(iter(self._seen))
-            if now - self._seen[oldest] <= NONCE_SECONDS:
-                return
-            del self._seen[oldest]
+
+class _Generation:
+    """Nonces that came in quick succession. `newest` is when the last one came, on a clock that may be set back."""
+
+    __slots__ = ("began", "newest", "nonces")
+
+    def __init__(self, now: float) -> None:
+        self.began = self.newest = now
+        self.nonces: set[int] = set()
+
+    def add(self, nonce: int, now: float) -> None:
+        self.newest = max(self.newest, now)
+        self.nonces.add(nonce)
+
+
+def _packed(content: HopContent) -> bytes:
+    return pack({"v": HOP.writes, "kind": content.kind, "body": dict(content.body)})
+
+
+def _content_of(open_it: Callable[[], Opened]) -> HopContent:
+    """Open the sealed part of a message, or raise `HopRefused`."""
+    reason: HopReason | None = None
+    payload: dict[str, Any] = {}
+    try:
+        payload = read_payload(open_it().plaintext, schema=HOP.reads)
+    except Rejected as rejected:
+        reason = HopReason(rejected.reason.value)
+    if reason is not None:
+        raise HopRefused(reason)
+    match payload:
+        case {"kind": str(kind), "body": dict(body)}:
+            return HopContent(kind, body)
+    raise HopRefused(HopReason.MALFORMED)
+
+
+def _check_time(head: Head, now: float) -> None:
+    if abs(now * 1000 - head.time_ms) > CLOCK_SECONDS * 1000:
+        raise HopRefused(HopReason.STALE)
 
 
 def receiver_of(message: bytes) -> bytes:
@@ -225,6 +278,11 @@ def receiver_of(message: bytes) -> bytes:
 def message_bytes(plaintext_bytes: int) -> int:
     """Return the length of a message with packed content of this size."""
     return _HEAD.size + token_chars(plaintext_bytes)
+
+
+def stream_request_bytes(plaintext_bytes: int) -> int:
+    """Return the length of a request for a stream with packed content of this size."""
+    return _HEAD.size + OVERHEAD_BYTES + plaintext_bytes
 
 
 def _is_for(named: Process, process: Process) -> bool:

@@ -82,6 +82,11 @@ def open_payload(
     is decoded. `now` is None for a token that does not expire.
     """
     plaintext, key_id = sealer.open(token, aad, max_chars=max_chars)
+    return read_payload(plaintext, schema=schema, now=now), key_id
+
+
+def read_payload(plaintext: bytes, *, schema: int, now: float | None = None) -> dict[str, Any]:
+    """Decode what was sealed, and check it as `open_payload` does."""
     try:
         payload = unpack(plaintext)
     except ValueError:
@@ -98,4 +103,5 @@ def open_payload(
             raise Rejected(RejectReason.MALFORMED)
         if not now < expires_at:
             raise Rejected(RejectReason.EXPIRED)
-    return payload, key_id
+    checked: dict[str, Any] = payload
+    return checked

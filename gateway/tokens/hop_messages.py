@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.errors import GatewayError, HopReason
@@ -23,6 +24,9 @@ from gateway.sealing.hop import (
 )
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
+
+HOP_PATH: Final = "/_gateway/hop"
+"""The path, below the URL of a process, that receives messages."""
 
 MAX_REPLY_BYTES: Final = 65536
 
@@ -46,6 +50,17 @@ class NoReply(GatewayError):
         self.fields = fields
 
 
+class LostPeer(NoReply):
+    """A process did not answer a request for a stream, or did not finish its answer.
+
+    `may_have_acted` tells whether it may have received the request.
+    """
+
+    def __init__(self, why: str, *, may_have_acted: bool = True, **fields: object) -> None:
+        super().__init__(why, **fields)
+        self.may_have_acted = may_have_acted
+
+
 class Neighbours(Protocol):
     """The other processes of the deployment on this host."""
 
@@ -55,6 +70,13 @@ class Neighbours(Protocol):
 
     async def post(self, boot: bytes, message: bytes) -> bytes:
         """Post a sealed message to one of them, and return its reply within a short time, or raise `NoReply`."""
+        ...
+
+    def stream(self, boot: bytes, message: bytes) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Send a sealed request for a stream to one of them; the context has the stream in pieces.
+
+        If it cannot be sent, entering the context raises `LostPeer`. If the stream breaks, that raises `OSError`.
+        """
         ...
 
 

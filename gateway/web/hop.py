@@ -14,10 +14,7 @@ from weakref import WeakValueDictionary
 from gateway.http_client.client import HttpClient, HttpResponse
 from gateway.http_client.failures import HttpFailure
 from gateway.http_client.lookups import Resolve, resolve_with_system
-from gateway.tokens.hop_messages import NoReply
-
-HOP_PATH: Final = "/_gateway/hop"
-"""The path, below the URL of a process, that receives messages."""
+from gateway.tokens.hop_messages import HOP_PATH, NoReply
 
 HOP_TYPE: Final = b"application/vnd.sealed-gateway.hop"
 """The content type of messages and of replies."""

@@ -2,7 +2,8 @@
 
 Processes that a server such as `uvicorn --workers` starts share one port, so no URL leads to one of them. Each listens
 on a socket called by its boot id, in a folder that only its user can enter. The sockets carry the sealed messages that
-replicas also post to each other's URL: the message until the end of the stream, then the reply.
+replicas also post to each other's URL: the message until the end of the stream, then the reply. A request for a stream
+is marked, and follows its length; then the stream follows until its end.
 
 The folder's name is made from the key that seals, so it changes when keys rotate. A process then moves its socket, and
 looks for others in the folders of all its keys: two processes that can open each other's messages find each other.
@@ -17,14 +18,17 @@ import os
 import re
 import socket
 import stat
+import struct
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gateway.runtime.background import task_running
-from gateway.tokens.hop_messages import MAX_REPLY_BYTES, NoReply
+from gateway.tokens.hop_messages import MAX_REPLY_BYTES, LostPeer, NoReply
 from gateway.tokens.key_holder import KeyHolder
+from gateway.tokens.stream_receiver import Output
+from gateway.tokens.stream_sender import MAX_STREAMS
 
 SECONDS: Final = 2.0
 """How long a message and its reply may take."""
@@ -32,6 +36,11 @@ SECONDS: Final = 2.0
 MAX_POSTS: Final = 32
 """How many messages may be in flight. More wait within their time limit."""
 
+_STREAM_MARK: Final = 0
+"""The first byte of a request for a stream. No message begins with it, since formats are counted from 1."""
+
+_STREAM_HEAD: Final = struct.Struct(">BI")
+_NO_ANSWER: Final = "the process on this host does not answer"
 _BACKLOG: Final = 1024
 _PAUSE_SECONDS: Final = 0.5
 _CHUNK_BYTES: Final = 65536
@@ -42,6 +51,9 @@ log = logging.getLogger(__name__)
 
 Take = Callable[[bytes], bytes | None]
 """Opens a message, and returns the reply; None if it is refused."""
+
+Answer = Callable[[bytes, Output], Coroutine[Any, Any, bool]]
+"""Opens a request for a stream, and writes the answer; False if it is refused."""
 
 
 class LocalNeighbours:
@@ -56,11 +68,27 @@ class LocalNeighbours:
         self._max_bytes = max_bytes
         self._parent = _runtime_folder() if parent is None else parent
         self._line = asyncio.Semaphore(MAX_POSTS)
+        self._streams = asyncio.Semaphore(MAX_STREAMS)
         self._path: Path | None = None
 
     def has(self, boot: bytes) -> bool:
         """See `gateway.tokens.hop_messages.Neighbours.has`."""
         return self._find(boot) is not None
+
+    @contextlib.asynccontextmanager
+    async def stream(self, boot: bytes, message: bytes) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `gateway.tokens.hop_messages.Neighbours.stream`. Each request has a connection of its own."""
+        async with self._streams:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                try:
+                    path = self._find(boot)
+                    if path is None:
+                        raise FileNotFoundError
+                    await _send(connection, path, _STREAM_HEAD.pack(_STREAM_MARK, len(message)) + message)
+                except OSError as error:
+                    reason = type(error).__name__
+                    raise LostPeer(_NO_ANSWER, may_have_acted=False, reason=reason) from None
+                yield _pieces(connection)
 
     async def post(self, boot: bytes, message: bytes) -> bytes:
         """See `gateway.tokens.hop_messages.Neighbours.post`."""
@@ -69,14 +97,16 @@ class LocalNeighbours:
             async with asyncio.timeout(SECONDS), self._line:
                 reply = b"" if path is None else await _exchange(path, message)
         except OSError as error:
-            raise NoReply("the process on this host does not answer", reason=type(error).__name__) from None
+            raise NoReply(_NO_ANSWER, reason=type(error).__name__) from None
         if not reply:
             raise NoReply("the process on this host refused the message, or has ended")
         return reply
 
     @contextlib.asynccontextmanager
-    async def listening(self, take: Take) -> AsyncIterator[None]:
-        """Pass messages from other processes of this host to `take` while the context is open.
+    async def listening(self, take: Take, answer: Answer) -> AsyncIterator[None]:
+        """Pass messages from other processes of this host to `take`, and requests for streams to `answer`.
+
+        That lasts while the context is open.
 
         If the folder cannot be used, one line of the log says so, and no messages come.
         """
@@ -93,7 +123,7 @@ class LocalNeighbours:
         self._keys.show(lambda _ids: self._move())
         try:
             with listener:
-                async with task_running(self._accept(listener, take)):
+                async with task_running(self._accept(listener, take, answer)):
                     yield
         finally:
             self._leave()
@@ -162,7 +192,7 @@ class LocalNeighbours:
                 path.unlink()
             _remove_if_empty(path.parent)
 
-    async def _accept(self, listener: socket.socket, take: Take) -> None:
+    async def _accept(self, listener: socket.socket, take: Take, answer: Answer) -> None:
         async with asyncio.TaskGroup() as serving:
             while True:
                 try:
@@ -170,20 +200,37 @@ class LocalNeighbours:
                 except OSError:  # too many open files
                     await asyncio.sleep(_PAUSE_SECONDS)
                 else:
-                    serving.create_task(self._serve(connection, take))
+                    serving.create_task(self._serve(connection, take, answer))
 
-    async def _serve(self, connection: socket.socket, take: Take) -> None:
+    async def _serve(self, connection: socket.socket, take: Take, answer: Answer) -> None:
         with connection:
             connection.setblocking(False)
             try:
                 async with asyncio.timeout(SECONDS):
-                    message = await _read(connection, self._max_bytes)
-                    reply = take(message) if message else None  # a process that starts connects and sends nothing
-                    await asyncio.get_running_loop().sock_sendall(connection, reply or b"")
+                    message, is_stream = await self._read_message(connection)
+                if is_stream:
+                    await _answer(connection, message, answer)
+                elif message:  # a process that starts connects and sends nothing
+                    async with asyncio.timeout(SECONDS):
+                        await asyncio.get_running_loop().sock_sendall(connection, take(message) or b"")
             except OSError:
                 pass  # its sender notices
             except Exception:  # a bug must not keep other messages from being served
                 log.exception("message of a process on this host not handled")
+
+    async def _read_message(self, connection: socket.socket) -> tuple[bytes, bool]:
+        """Return a message, and whether it asks for a stream."""
+        received = bytearray()
+        while len(received) <= self._max_bytes:
+            data = await asyncio.get_running_loop().sock_recv(connection, _CHUNK_BYTES)
+            if not data:
+                break
+            received += data
+            if received[0] == _STREAM_MARK and len(received) >= _STREAM_HEAD.size:
+                _, length = _STREAM_HEAD.unpack_from(received)
+                if len(received) >= _STREAM_HEAD.size + length:
+                    return bytes(received[_STREAM_HEAD.size :]), True
+        return bytes(received), False
 
 
 def _runtime_folder() -> Path:
@@ -219,13 +266,49 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 async def _exchange(path: Path, message: bytes) -> bytes:
-    loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.setblocking(False)
-        await loop.sock_connect(connection, os.fspath(path))
-        await loop.sock_sendall(connection, message)
+        await _send(connection, path, message)
         connection.shutdown(socket.SHUT_WR)
         return await _read(connection, MAX_REPLY_BYTES)
+
+
+async def _send(connection: socket.socket, path: Path, data: bytes) -> None:
+    """Connect to the socket of a process, and send it something."""
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    await loop.sock_connect(connection, os.fspath(path))
+    await loop.sock_sendall(connection, data)
+
+
+async def _pieces(connection: socket.socket) -> AsyncIterator[bytes]:
+    while piece := await asyncio.get_running_loop().sock_recv(connection, _CHUNK_BYTES):
+        yield piece
+
+
+async def _answer(connection: socket.socket, message: bytes, answer: Answer) -> None:
+    """Answer a request for a stream. That ends if its sender leaves."""
+    answering = asyncio.create_task(answer(message, _SocketOutput(connection)))
+    leaving = asyncio.create_task(asyncio.get_running_loop().sock_recv(connection, 1))  # it sends nothing more
+    try:
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended = answering.done()
+        answering.cancel()
+        leaving.cancel()
+        await asyncio.wait({answering, leaving})
+    if ended:
+        answering.result()
+
+
+class _SocketOutput:
+    """Implements `gateway.tokens.stream_receiver.Output`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    async def write(self, data: bytes, *, more: bool) -> None:
+        del more  # the connection ends with the stream
+        await asyncio.get_running_loop().sock_sendall(self._connection, data)
 
 
 async def _read(connection: socket.socket, limit: int) -> bytes:

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import gateway
 from gateway.process.app import GatewayApp
-from gateway.web.hop import HOP_PATH, HOP_TYPE
+from gateway.tokens.hop_messages import HOP_PATH
+from gateway.web.hop import HOP_TYPE
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, RawHeaders, make_app, raw_headers
 from tests.integration.raw import request, tool_call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from gateway.sealing.formats import HOP
 from gateway.sealing.hop import (
     CLOCK_SECONDS,
     EVERYONE,
+    GENERATION_SECONDS,
     MAX_NONCES,
     NO_BOOT,
     NONCE_SECONDS,
@@ -359,9 +361,32 @@ def test_no_more_nonces_are_remembered_than_may_and_the_newest_is_refused() -> N
         seen.add(b"x", NOW + 3)
     with pytest.raises(HopRefused, match="replayed"):
         seen.add(b"\x00", NOW + 3)
-    seen.add(b"x", NOW + 60.5)
-    assert len(seen) == 3
-    assert MAX_NONCES == 100_000
+    seen.add(b"x", NOW + 2 + 60.5)
+    assert len(seen) == 1
+
+
+def test_a_million_nonces_a_minute_are_remembered_in_less_than_100_bytes_each() -> None:
+    seconds = NONCE_SECONDS + GENERATION_SECONDS
+    assert 1_000_000 * seconds // NONCE_SECONDS == MAX_NONCES
+    seen = SeenNonces()
+    of_one = 1_000_000 * GENERATION_SECONDS // NONCE_SECONDS
+    for number in range(of_one):
+        seen.add(os.urandom(16), NOW + number * GENERATION_SECONDS / of_one)
+    (generation,) = seen._generations
+    used = sys.getsizeof(generation.nonces) + sum(map(sys.getsizeof, generation.nonces))
+    assert used / of_one < 100
+    seen.add(b"n", NOW + GENERATION_SECONDS)
+    assert len(seen._generations) == 2
+
+
+def test_a_clock_that_is_set_back_forgets_no_nonce() -> None:
+    seen = SeenNonces()
+    seen.add(b"first", NOW)
+    seen.add(b"later", NOW + 30)
+    seen.add(b"back", NOW - 30)
+    for nonce in (b"first", b"later", b"back"):
+        with pytest.raises(HopRefused, match="replayed"):
+            seen.add(nonce, NOW + 60)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(-5, 90)), max_size=60))

@@ -17,8 +17,9 @@ from gateway.process.app import GatewayApp
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import Head, HopContent, HopSealer, Process, Role
 from gateway.sealing.keyring import KeyRing
+from gateway.tokens.hop_messages import HOP_PATH
 from gateway.web import hop_endpoint
-from gateway.web.hop import HOP_PATH, HOP_TYPE
+from gateway.web.hop import HOP_TYPE
 from gateway.web.hop_endpoint import MAX_ARRIVING
 from gateway.wires.legacy.answer_delivery import ANSWER
 from loadtest.cluster import new_key

@@ -15,6 +15,7 @@ import pytest
 from gateway.sealing.keyring import KeyRing
 from gateway.tokens.hop_messages import MAX_REPLY_BYTES, NoReply
 from gateway.tokens.key_holder import KeyHolder
+from gateway.tokens.stream_receiver import Output
 from gateway.web import neighbours as module
 from gateway.web.neighbours import LocalNeighbours
 from loadtest.cluster import new_key
@@ -31,6 +32,10 @@ def parent() -> Iterator[Path]:
         yield Path(folder)
 
 
+async def refuse(message: bytes, output: Output) -> bool:
+    return False
+
+
 class Process:
     """A process of a host, with the messages that it got, and its reply."""
 
@@ -39,14 +44,19 @@ class Process:
         self.sockets = LocalNeighbours(self.keys, boot, max_bytes=MAX_BYTES, parent=parent)
         self.taken: list[bytes] = []
         self.reply: Callable[[bytes], bytes | None] = lambda message: b"re: " + message[:10]
+        self.answering = refuse
 
     def take(self, message: bytes) -> bytes | None:
         self.taken.append(message)
         return self.reply(message)
 
+    async def answer(self, message: bytes, output: Output) -> bool:
+        self.taken.append(message)
+        return await self.answering(message, output)
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Process]:
-        async with self.sockets.listening(self.take):
+        async with self.sockets.listening(self.take, self.answer):
             yield self
 
 
@@ -226,5 +236,5 @@ async def test_without_a_runtime_folder_the_one_for_temporary_files_is_used(
     if value is not None:
         monkeypatch.setenv("XDG_RUNTIME_DIR", value)
     keys = KeyHolder(KeyRing.parse(OLD), "tests", clock=lambda: 0.0, random_bytes=os.urandom)
-    async with LocalNeighbours(keys, A, max_bytes=1).listening(lambda _: None):
+    async with LocalNeighbours(keys, A, max_bytes=1).listening(lambda _: None, refuse):
         assert only_socket(parent).name == A.hex()

@@ -15,8 +15,9 @@ import pytest
 
 from gateway.http_client.tls import contexts_of_system
 from gateway.observability.metrics import Telemetry
+from gateway.tokens.hop_messages import HOP_PATH
 from gateway.web import peers
-from gateway.web.hop import HOP_PATH, HopClient
+from gateway.web.hop import HopClient
 from gateway.web.peers import MAX_PEERS, Lookup, Peers, look_up
 from tests.certificates import make_certificate
 
