@@ -53,7 +53,10 @@ class Connector:
         except TimeoutError:
             raise HttpFailure(HttpReason.UNREACHABLE, sent=False, detail="no connection in time") from None
         except OSError as error:  # TLS and name resolution too
-            raise HttpFailure(HttpReason.UNREACHABLE, sent=False, detail=_described(error)) from None
+            nobody_listens = isinstance(error, ConnectionRefusedError)
+            raise HttpFailure(
+                HttpReason.UNREACHABLE, sent=False, detail=_described(error), nobody_listens=nobody_listens
+            ) from None
 
     async def _open(self) -> HttpConnection:
         target, proxy = self.target, self.proxy

@@ -28,10 +28,12 @@ class HttpFailure(GatewayError):
     Attributes:
         sent: whether the server may have received the request, and so may have acted.
         detail: for the log; it contains no secret and nothing that only the server said.
+        nobody_listens: whether the address is there, and refuses connections.
     """
 
-    def __init__(self, reason: HttpReason, *, sent: bool, detail: str) -> None:
+    def __init__(self, reason: HttpReason, *, sent: bool, detail: str, nobody_listens: bool = False) -> None:
         super().__init__(f"{reason.value}: {detail}")
         self.reason = reason
         self.sent = sent
         self.detail = detail
+        self.nobody_listens = nobody_listens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # a process without traces or a task store never loads OpenTe
     from gateway.observability.tracing import Traces
     from gateway.process.upstreams import ServedUpstreams
     from gateway.storage import RedisTaskStore
+    from gateway.upstreams.held.holder import Holder
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +117,20 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
     tracing = make_tracing(settings.replica_id)
-    address = ReplicaAddress(settings.replica_url or "", os.urandom(ID_BYTES))
-    upstreams = make_upstreams(settings, telemetry, tracing, changes.announce, address)
+    replica = ReplicaAddress(settings.replica_url or "", os.urandom(ID_BYTES))
+    neighbours = LocalNeighbours(keys, replica.boot, max_bytes=max_stream_request_bytes(settings.max_body_bytes))
+    sender = StreamSender(
+        keys, Process(Role.REPLICA, replica.boot), telemetry, own_url=replica.url, neighbours=neighbours
+    )
+    receiver = StreamReceiver(
+        keys,
+        replica,
+        neighbours=neighbours,
+        telemetry=telemetry,
+        max_bytes=max_stream_request_bytes(settings.max_body_bytes),
+    )
+    hold = functools.partial(_hold, replica, sender, receiver)
+    upstreams = make_upstreams(settings, telemetry, tracing, changes.announce, hold)
     if upstreams is not None:
         registry = registry.arranged(upstreams.parts)
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
@@ -143,20 +157,8 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     authenticator = make_verifier(settings, telemetry, challenges)
     authorities = Authorities(registry, time.time, authenticator.has_left)
     authenticator.on_change(authorities.review)
-    waiting = WaitingCalls(address.boot, os.urandom, authorities, max_bytes=settings.max_body_bytes)
+    waiting = WaitingCalls(replica.boot, os.urandom, authorities, max_bytes=settings.max_body_bytes)
     telemetry.watch_waiting(waiting)
-    neighbours = LocalNeighbours(keys, waiting.boot, max_bytes=max_stream_request_bytes(settings.max_body_bytes))
-    replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
-    sender = StreamSender(
-        keys, Process(Role.REPLICA, replica.boot), telemetry, own_url=replica.url, neighbours=neighbours
-    )
-    receiver = StreamReceiver(
-        keys,
-        replica,
-        neighbours=neighbours,
-        telemetry=telemetry,
-        max_bytes=max_stream_request_bytes(settings.max_body_bytes),
-    )
     client = HopClient()
     wires = Wires(
         settings,
@@ -202,6 +204,16 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         challenges=challenges,
         tracing=tracing,
     )
+
+
+def _hold(replica: ReplicaAddress, sender: StreamSender, receiver: StreamReceiver) -> Holder:
+    """Return the holder of the calls to upstreams. It serves the requests of other processes."""
+    from gateway.upstreams.held.holder import Holder  # noqa: PLC0415 - most processes have no upstreams
+    from gateway.upstreams.held.messages import KIND  # noqa: PLC0415 - the same
+
+    holder = Holder(address=replica, sender=sender)
+    receiver.handle(KIND, holder.serve)
+    return holder
 
 
 def _metadata(settings: Settings) -> ResourceMetadata | None:

@@ -22,12 +22,12 @@ from gateway.runtime.replaceable import Replaceable
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
-from gateway.tokens.request_ids import ReplicaAddress
 
 if TYPE_CHECKING:
     from gateway.observability.tracing import Traces
     from gateway.process.upstreams import ServedUpstreams
     from gateway.storage import RedisTaskStore, RedisWorkQueue
+    from gateway.upstreams.held.holder import Holder
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +124,11 @@ def make_upstreams(
     telemetry: ProcessTelemetry,
     tracing: Traces | None,
     announce: Callable[[str], None] | None = None,
-    address: ReplicaAddress | None = None,
+    hold: Callable[[], Holder] | None = None,
 ) -> ServedUpstreams | None:
-    """Return the upstreams that the settings name; None if they name none. See `ServedUpstreams`.
+    """Return the upstreams that the settings name; None if they name none.
+
+    `hold` makes the holder of their calls, see `ServedUpstreams`.
 
     Raises:
         ConfigurationError: the file that names them is wrong.
@@ -135,7 +137,7 @@ def make_upstreams(
         return None
     from gateway.process.upstreams import ServedUpstreams  # noqa: PLC0415 - most processes have no upstreams
 
-    return ServedUpstreams(settings, telemetry.registry, announce, tracing, address)
+    return ServedUpstreams(settings, telemetry.registry, announce, tracing, None if hold is None else hold())
 
 
 def asks_for_traces(environ: Mapping[str, str]) -> bool:

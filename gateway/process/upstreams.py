@@ -26,7 +26,6 @@ from gateway.registry.registry import Registry
 from gateway.runtime.turns import Turns
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings, secret_values
-from gateway.tokens.request_ids import ReplicaAddress
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.client.connections import ConnectionPool, MakeConnection
 from gateway.upstreams.client.dialects import Sessionless
@@ -43,7 +42,8 @@ from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import CredentialHeaders, credentials_of
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.held.client import Holder, HoldingClient
+from gateway.upstreams.held.client import HoldingClient
+from gateway.upstreams.held.holder import Holder
 from gateway.upstreams.lists.listing import readings_of_lists
 from gateway.upstreams.live import Live
 from gateway.upstreams.readings import Readings, readings_of_answers
@@ -209,8 +209,7 @@ class ServedUpstreams:
     """The upstreams of one process.
 
     `announce` is called with the URI of a resource that may have changed. It is None in a worker, which has no streams.
-    A worker exchanges no tokens either: tasks bring theirs. Calls are held in the process that `address` names; without
-    it, none is held.
+    A worker exchanges no tokens either: tasks bring theirs. Calls are held by the `holder`; without it, none is held.
 
     Raises:
         ConfigurationError: the file is wrong, or needs settings that are not set. The message says what to change.
@@ -222,7 +221,7 @@ class ServedUpstreams:
         registry: CollectorRegistry,
         announce: Callable[[str], None] | None = None,
         tracing: Traces | None = None,
-        address: ReplicaAddress | None = None,
+        holder: Holder | None = None,
     ) -> None:
         self._settings = settings
         self._path = ensured(settings.upstreams, "callers check it")
@@ -239,7 +238,7 @@ class ServedUpstreams:
             secret_values(settings),
             tracing,
             self._turns,
-            holder=Holder(address=address),
+            holder=holder or Holder(),
         )
         self._hidden: frozenset[Hidden] = frozenset()
         reader = UpstreamReader(Path(self._path))

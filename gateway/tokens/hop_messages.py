@@ -53,12 +53,13 @@ class NoReply(GatewayError):
 class LostPeer(NoReply):
     """A process did not answer a request for a stream, or did not finish its answer.
 
-    `may_have_acted` tells whether it may have received the request.
+    `may_have_acted` tells whether it may have received the request, and `is_gone` whether it seems to have ended.
     """
 
-    def __init__(self, why: str, *, may_have_acted: bool = True, **fields: object) -> None:
+    def __init__(self, why: str, *, may_have_acted: bool = True, is_gone: bool = False, **fields: object) -> None:
         super().__init__(why, **fields)
         self.may_have_acted = may_have_acted
+        self.is_gone = is_gone
 
 
 class Neighbours(Protocol):

@@ -88,12 +88,14 @@ class StreamSender:
             raise LostPeer(
                 "the process is not on this host, or has ended, and has no GATEWAY_REPLICA_URL; set it on each replica",
                 may_have_acted=False,
+                is_gone=True,
             )
         if url == self._own_url and boot != NO_BOOT:
             raise LostPeer(
                 "the process is not on this host, or has ended, and has the same GATEWAY_REPLICA_URL; give each host "
                 "its own",
                 may_have_acted=False,
+                is_gone=True,
                 url=url,
             )
         return self._post(url, message, deadline)
@@ -217,7 +219,13 @@ class AnswerStream:
             case LostPeer():
                 return error
             case HttpFailure():
-                return LostPeer("no process answers at the URL", may_have_acted=error.sent, url=url, reason=str(error))
+                return LostPeer(
+                    "no process answers at the URL",
+                    may_have_acted=error.sent,
+                    is_gone=error.nobody_listens,
+                    url=url,
+                    reason=str(error),
+                )
             case HopRefused():
                 return LostPeer("the answer does not open", url=url, reason=error.reason.value)
             case ValueError():

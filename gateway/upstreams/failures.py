@@ -114,9 +114,16 @@ class HeldFailure(UpstreamFailure):
     """
 
     def __init__(
-        self, upstream: str, reason: Reason, *, sent: bool = True, call_id: bytes = b"", seconds: float = 0.0
+        self,
+        upstream: str,
+        reason: Reason,
+        *,
+        sent: bool = True,
+        call_id: bytes = b"",
+        seconds: float = 0.0,
+        detail: str = "",
     ) -> None:
-        super().__init__(upstream, reason, sent=sent)
+        super().__init__(upstream, reason, sent=sent, detail=detail)
         self.reference = call_id[:4].hex()
         self.seconds = seconds
 

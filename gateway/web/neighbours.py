@@ -87,7 +87,8 @@ class LocalNeighbours:
                     await _send(connection, path, _STREAM_HEAD.pack(_STREAM_MARK, len(message)) + message)
                 except OSError as error:
                     reason = type(error).__name__
-                    raise LostPeer(_NO_ANSWER, may_have_acted=False, reason=reason) from None
+                    is_gone = isinstance(error, FileNotFoundError | ConnectionRefusedError)
+                    raise LostPeer(_NO_ANSWER, may_have_acted=False, is_gone=is_gone, reason=reason) from None
                 yield _pieces(connection)
 
     async def post(self, boot: bytes, message: bytes) -> bytes:

@@ -35,7 +35,7 @@ def server() -> Iterator[InSessions]:
 @pytest.fixture(scope="module")
 def site(server: InSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     upstreams = {"held": entry(server.url, scope="caller")}
-    with Site(tmp_path_factory.mktemp("held"), upstreams, names=("r1",)) as site:
+    with Site(tmp_path_factory.mktemp("held"), upstreams) as site:
         yield site
 
 

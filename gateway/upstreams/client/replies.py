@@ -1,4 +1,4 @@
-"""What the gateway answers to requests of upstreams: to questions what users say, to the others what it says itself."""
+"""The answers of the gateway to requests of upstreams: to questions those of users, to other requests its own."""
 
 from __future__ import annotations
 

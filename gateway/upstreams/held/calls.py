@@ -52,6 +52,9 @@ MAX_QUESTION_BYTES: Final = MAX_TASK_BYTES
 MAX_HELD_BYTES: Final = 64 << 20
 """How many bytes the questions of all calls may have that are kept."""
 
+RESENT_SECONDS: Final = 10.0
+"""How long the result of a call that asked nothing is kept, for another process that was cut off and asks again."""
+
 _INVALID_PARAMS: Final = -32602
 _METHOD_NOT_FOUND: Final = -32601
 _INTERNAL_ERROR: Final = -32603
@@ -81,7 +84,10 @@ class HeldUpstream:
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """A request that waits for the event of its round."""
+    """A request that waits for the event of its round.
+
+    If it `is_remote`, another process sent it, which may be cut off and send it again.
+    """
 
     round: int
     digest: bytes
@@ -89,6 +95,7 @@ class Waiter:
     capabilities: Mapping[str, Any]
     on_notice: OnNotice | None = None
     keep: Keep | None = None
+    is_remote: bool = False
     event: asyncio.Future[HeldEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -208,11 +215,14 @@ class HeldCall:
             )
             event = await waiter.event
         except asyncio.CancelledError:
-            self._do(self._life.leave(number, self._loop.time(), for_good=waiter.round == 0), self._life)
+            self._do(
+                self._life.leave(number, self._loop.time(), for_good=waiter.round == 0 and not waiter.is_remote),
+                self._life,
+            )
             raise
         finally:
             self._waiters.pop(number, None)
-        self._hand_over(waiter.keep, event)
+        self._hand_over(waiter, event)
         return event
 
     def cancel(self) -> None:
@@ -320,18 +330,20 @@ class HeldCall:
     def _tick(self, life: HeldLife) -> None:
         self._do(life.tick(self._loop.time()), life)
 
-    def _hand_over(self, keep: Keep | None, event: HeldEvent) -> None:
+    def _hand_over(self, waiter: Waiter, event: HeldEvent) -> None:
         """Forget a call that nobody will ask for again, and let the one who got its result release its memory."""
         if not isinstance(event, Ended):
             return
         releases, self._releases = self._releases, []
-        if releases or self._bytes == 0:
+        if releases or (self._bytes == 0 and not waiter.is_remote):
             self._forget()
+        elif self._bytes == 0:
+            self._loop.call_later(RESENT_SECONDS, self._forget)
         for release in releases:
-            if keep is None:
+            if waiter.keep is None:
                 release()
             else:
-                keep(release)
+                waiter.keep(release)
 
     def _forget(self) -> None:
         for release in self._releases:

@@ -7,10 +7,8 @@ an upstream is spoken to.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
 import msgspec
@@ -26,7 +24,9 @@ from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import HeldFailure, Reason, UpstreamFailure
 from gateway.upstreams.guarded import UpstreamClient
 from gateway.upstreams.held.actions import Ended, HeldEvent, HeldLimits, NextRound, Stopped, StopReason
-from gateway.upstreams.held.calls import HeldCall, HeldCalls, HeldTarget, HeldUpstream, Send, Waiter
+from gateway.upstreams.held.calls import HeldCall, HeldTarget, HeldUpstream, Send, Waiter
+from gateway.upstreams.held.holder import Holder
+from gateway.upstreams.held.messages import RequestMessage
 from gateway.upstreams.held.place import HeldPlace, MalformedPlace
 from gateway.upstreams.ports import (
     Changes,
@@ -44,19 +44,6 @@ DIGEST_BYTES: Final = 16
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that holds calls, and its address. Without one, no call can be continued here."""
-
-    calls: HeldCalls = field(default_factory=lambda: HeldCalls(random_bytes=os.urandom))
-    address: ReplicaAddress | None = None
-
-    @property
-    def can_hold(self) -> bool:
-        """Whether calls may wait here for their users."""
-        return self.address is not None
-
-
 class HoldingClient:
     """Sends requests to one upstream in sessions, and has its calls held while their users answer."""
 
@@ -67,10 +54,10 @@ class HoldingClient:
     ) -> None:
         self._definition = definition
         self._client = client
-        self._calls = holder.calls
-        self._address = holder.address
+        self._holder = holder
         limits = HeldLimits(definition.timeout_seconds, definition.held_seconds)
         self._upstream = HeldUpstream(definition.name, limits, telemetry)
+        holder.upstreams[definition.name, definition.identity] = self
 
     @property
     def probe_method(self) -> str:
@@ -89,34 +76,56 @@ class HoldingClient:
         Raises:
             HeldFailure: the call is not held any more, or may not be.
         """
-        continued = options.pop("continued", None)
+        return await self._request(self._holder.calls.new_id(), method, params, options)
+
+    async def serve(self, message: RequestMessage, on_notice: OnNotice) -> dict[str, Any]:
+        """Send a request of another process, and return its result; see `request`."""
+        options = message.options()
+        options["on_notice"] = on_notice
+        return await self._request(message.call, message.method, message.params, options, is_remote=True)
+
+    async def _request(
+        self,
+        call_id: bytes,
+        method: str,
+        params: Mapping[str, Any],
+        options: RequestOptions,
+        *,
+        is_remote: bool = False,
+    ) -> dict[str, Any]:
+        continued = options.get("continued")
         if continued is not None:
-            return await self._continued(method, params, continued, options)
+            return await self._continued(method, params, continued, options, is_remote=is_remote)
         if not self._may_ask(method, params, options["requester"]):
             return await self._client.request(method, params, **options)
-        call_id, target = self._calls.new_id(), self._target(method, params, options["requester"])
-        call = self._calls.begin(call_id, target, self._upstream)
-        waiter = _waiter(0, _digest([method, params]), {}, options)
+        target, calls = self._target(method, params, options["requester"]), self._holder.calls
+        call = calls.find(call_id, target) or calls.begin(call_id, target, self._upstream)
+        waiter = _waiter(0, _digest([method, params]), options, is_remote=is_remote)
         return self._result(call, await call.result(waiter, self._sending(method, params, options)))
 
     async def _continued(
-        self, method: str, params: Mapping[str, Any], continued: Continued, options: RequestOptions
+        self, method: str, params: Mapping[str, Any], continued: Continued, options: RequestOptions, *, is_remote: bool
     ) -> dict[str, Any]:
         """Bring the answers to the call that is held, and wait for what comes next."""
+        name, address = self._definition.name, self._holder.address
         try:
             place = HeldPlace.from_text(continued.place)
         except MalformedPlace:
-            raise HeldFailure(self._definition.name, Reason.HELD_LOST) from None
-        is_here = self._address is not None and place.boot == self._address.boot
-        call = self._calls.find(place.call, self._target(method, params, options["requester"])) if is_here else None
+            raise HeldFailure(name, Reason.HELD_LOST) from None
+        if address is None or place.boot != address.boot:
+            if is_remote:
+                raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
+            there, upstream = ReplicaAddress(place.url, place.boot), (name, self._definition.identity)
+            return await self._holder.send(there, upstream, (method, params), place.call, options)
+        call = self._holder.calls.find(place.call, self._target(method, params, options["requester"]))
         if call is None:
-            raise HeldFailure(self._definition.name, Reason.HELD_LOST, call_id=place.call)
-        waiter = _waiter(place.round, _digest(continued.answers), continued.answers, options)
+            raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
+        waiter = _waiter(place.round, _digest(continued.answers), options, is_remote=is_remote)
         return self._result(call, await call.result(waiter, self._sending(method, params, options)))
 
     def _may_ask(self, method: str, params: Mapping[str, Any], requester: UpstreamCaller) -> bool:
         """Return whether the upstream may ask on a request: its caller can be asked, and the operator allows it."""
-        if self._address is None or method not in ASKING_METHODS:
+        if not self._holder.can_hold or method not in ASKING_METHODS:
             return False
         if not any(supports(requester.capabilities, path) for path in RELAYED):
             return False
@@ -127,10 +136,11 @@ class HoldingClient:
         return HeldTarget(self._definition.identity, method, name, requester.principal)
 
     def _sending(self, method: str, params: Mapping[str, Any], options: RequestOptions) -> Send:
+        without: RequestOptions = {**options, "continued": None}
         first = {name: value for name, value in params.items() if name not in ("requestState", "inputResponses")}
 
         def send(questions: Questions, on_notice: OnNotice, keep: Keep) -> Coroutine[Any, Any, dict[str, Any]]:
-            asking: RequestOptions = {**options, "questions": questions, "on_notice": on_notice, "keep": keep}
+            asking: RequestOptions = {**without, "questions": questions, "on_notice": on_notice, "keep": keep}
             return self._client.request(method, first, **asking)
 
         return send
@@ -147,7 +157,7 @@ class HoldingClient:
         return self._asked(call, event)
 
     def _asked(self, call: HeldCall, event: NextRound) -> HeldRound:
-        address = ensured(self._address, "no call begins without it")
+        address = ensured(self._holder.address, "no call begins without it")
         place = HeldPlace(address.url, address.boot, call.call_id, event.round)
         return HeldRound(resultType=INPUT_REQUIRED, inputRequests=event.questions, requestState=place.to_text())
 
@@ -168,14 +178,16 @@ _STOPPED: Final[Mapping[StopReason, Reason]] = {
 }
 
 
-def _waiter(round_number: int, digest: bytes, answers: Mapping[str, Any], options: RequestOptions) -> Waiter:
+def _waiter(round_number: int, digest: bytes, options: RequestOptions, *, is_remote: bool) -> Waiter:
+    continued = options.get("continued")
     return Waiter(
         round_number,
         digest,
-        answers,
+        {} if continued is None else continued.answers,
         options["requester"].capabilities,
         options.get("on_notice"),
         options.get("keep"),
+        is_remote=is_remote,
     )
 
 
