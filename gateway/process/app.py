@@ -249,6 +249,7 @@ class GatewayApp:
             stack.push(self._close_audit)
             if self._services.tracing is not None:
                 stack.push_async_callback(self._services.tracing.close)
+            stack.push_async_callback(self._services.stream_sender.aclose)
             stack.callback(self._services.host.close)
             if self._services.store is not None:
                 stack.push_async_callback(self._services.store.aclose)
@@ -335,8 +336,10 @@ def _connection_limits(settings: Settings) -> Limits:
         max_connections=make_room(settings.max_connections),
         max_header_bytes=settings.max_header_bytes,
         max_headers=settings.max_headers,
-        # The framing of a chunked body may take as much as the body itself, but no more.
-        max_message_bytes=settings.max_header_bytes + 2 * settings.max_body_bytes,
+        # The framing of a chunked body may take as much as the body itself, but no more. Other processes send a little
+        # more beside a body, without chunks.
+        max_message_bytes=settings.max_header_bytes
+        + max(2 * settings.max_body_bytes, max_stream_request_bytes(settings.max_body_bytes)),
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
         unread_seconds=settings.unread_seconds,

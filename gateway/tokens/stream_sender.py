@@ -80,6 +80,11 @@ class StreamSender:
         )
         return AnswerStream(self, replica, head, HopContent(kind, body), seconds=seconds, max_bytes=max_bytes)
 
+    async def aclose(self) -> None:
+        """Close the connections that are kept, and each other one as soon as its answer ends."""
+        for client in self._clients.values():
+            await client.aclose()
+
     def open(self, url: str, boot: bytes, message: bytes, deadline: float) -> _Pieces:
         """Return a context that sends a sealed request; it has the pieces of the stream. It raises `LostPeer`."""
         if boot != NO_BOOT and self._neighbours is not None and self._neighbours.has(boot):

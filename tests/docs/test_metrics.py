@@ -14,12 +14,13 @@ from gateway.errors import HopReason, RejectReason
 from gateway.observability import metrics as telemetry
 from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import RefusalReason
-from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind
+from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind, StreamEnd
 from gateway.observability.redis_watch import RedisRisk
 from gateway.observability.task_totals import TaskTotals
 from gateway.observability.upstream_metrics import EXIT_KINDS, SESSION_STATES, UPSTREAM_OUTCOMES, UpstreamMetrics
 from gateway.process.replica import build
 from gateway.protocol.upstream.deviations import Deviation
+from gateway.sealing.hop_frames import StreamReason
 from gateway.settings.model import Settings
 from gateway.tasks.model import Phase
 from gateway.upstreams.failures import Reason
@@ -56,6 +57,8 @@ VALUES: Final = {
     ("gateway_seal_keys", "role"): frozenset({"seals", "opens"}),
     ("gateway_token_keys_read_total", "result"): frozenset({"read", "failed"}),
     ("gateway_hop_messages_sent_total", "result"): frozenset({"answered", "failed"}),
+    ("gateway_hop_streams_sent_total", "result"): frozenset(StreamEnd),
+    ("gateway_hop_streams_refused_total", "reason"): frozenset(StreamReason),
     ("gateway_broadcasts_total", "result"): frozenset({"delivered", "failed"}),
     ("gateway_hop_messages_refused_total", "reason"): frozenset(HopReason),
     ("gateway_tasks", "phase"): frozenset(Phase),

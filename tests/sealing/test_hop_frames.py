@@ -142,21 +142,18 @@ places = st.integers(0, 4)
 def attacks(draw: st.DrawFn) -> Attack:
     """Draw a change of the order of frames: they are left out, repeated, moved, or come from another stream."""
     place, other = draw(places), draw(places)
-    return draw(
-        st.sampled_from(
-            [
-                lambda frames, _: frames[:place] + frames[place + 1 :],
-                lambda frames, _: frames[: place + 1] + frames[place:],
-                lambda frames, _: [*frames[:place], frames[other], *frames[place + 1 :]],
-                lambda frames, _: [*frames[:place], frames[other], *frames[place:]],
-                lambda frames, strange: [*frames[:place], strange[other], *frames[place + 1 :]],
-                lambda frames, strange: frames[:place] + strange[place:],
-                lambda frames, strange: [*frames[:place], strange[other], *frames[place:]],
-                lambda frames, _: frames[:place],
-                lambda frames, _: frames[:place][::-1] + frames[place:],
-            ]
-        )
-    )
+    changes: list[Attack] = [
+        lambda frames, _: frames[:place] + frames[place + 1 :],
+        lambda frames, _: frames[: place + 1] + frames[place:],
+        lambda frames, _: [*frames[:place], frames[other], *frames[place + 1 :]],
+        lambda frames, _: [*frames[:place], frames[other], *frames[place:]],
+        lambda frames, strange: [*frames[:place], strange[other], *frames[place + 1 :]],
+        lambda frames, strange: frames[:place] + strange[place:],
+        lambda frames, strange: [*frames[:place], strange[other], *frames[place:]],
+        lambda frames, _: frames[:place],
+        lambda frames, _: frames[:place][::-1] + frames[place:],
+    ]
+    return draw(st.sampled_from(changes))
 
 
 def strangers() -> list[list[bytes]]:
