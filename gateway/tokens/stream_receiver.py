@@ -28,7 +28,9 @@ from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 
 ALIVE_SECONDS: Final = 5.0
-"""How often a stream has a frame without content, so that its reader knows that this process is still there."""
+FIRST_ALIVE_SECONDS: Final = 1.0
+"""How often a stream has a frame without content, so that its reader knows that this process is still there. The first
+one comes earlier, so that a process that does not work is noticed soon."""
 
 MAX_RUNNING: Final = 4_096
 """How many requests are answered at a time."""
@@ -190,7 +192,7 @@ class _OutgoingStream:
 
     async def run(self, handler: StreamHandler, body: Mapping[str, Any]) -> None:
         """Run a handler, and write what it sends and returns. While it works, show that this process is there."""
-        self._wait()
+        self._wait(FIRST_ALIVE_SECONDS)
         try:
             await self._write(await handler(body, self._send), is_last=True)
         finally:
@@ -211,8 +213,8 @@ class _OutgoingStream:
             self.has_sent = True
             await self._output.write(self._frames.body(self._keys.current, body, is_last=is_last), more=not is_last)
 
-    def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(ALIVE_SECONDS, self._show)
+    def _wait(self, seconds: float = ALIVE_SECONDS) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._show)
 
     def _show(self) -> None:
         """Write a frame without content, unless another one is being written."""

@@ -26,7 +26,8 @@ STREAM_TYPE: Final = b"application/vnd.sealed-gateway.hop-stream"
 """The content type of requests for a stream, and of streams."""
 
 SILENT_SECONDS: Final = 15.0
-"""After so long without a frame, the other process counts as lost. It sends one every 5 seconds."""
+FIRST_SECONDS: Final = 5.0
+"""After so long without a frame, the other process counts as lost. It sends one after a second, then every 5."""
 
 MAX_STREAMS: Final = 1_000
 """How many requests may run between two processes. More wait for one of them to end."""
@@ -214,7 +215,8 @@ class AnswerStream:
         return piece
 
     def _patience(self) -> asyncio.Timeout:
-        return asyncio.timeout_at(min(asyncio.get_running_loop().time() + SILENT_SECONDS, self._deadline))
+        seconds = FIRST_SECONDS if self._frames.boot is None else SILENT_SECONDS
+        return asyncio.timeout_at(min(asyncio.get_running_loop().time() + seconds, self._deadline))
 
     def _lost(self, error: Exception) -> LostPeer:
         """Return what to raise because of an error on the way."""

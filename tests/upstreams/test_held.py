@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from gateway.upstreams.held.calls import MAX_HELD_BY_CALLER
+from loadtest.cluster import wait_until
 from tests.upstreams.servers.session import InSessions
-from tests.upstreams.site import Site, entry
+from tests.upstreams.site import Reply, Site, User, entry
 from tests.upstreams.wires import WIRES, speaking
 from tests.wires.draft.messages import call_params
 from tests.wires.legacy.speaking import text_of
@@ -21,6 +28,9 @@ def answer_of(question: Any) -> dict[str, Any]:
     """Return an answer that repeats the text of the question."""
     return {"action": "accept", "content": {"sure": question["params"]["message"]}}
 
+
+HELD_SECONDS = 4
+"""How long calls of the upstream `brief` wait for their users."""
 
 ANSWERS = {"elicitation/create": answer_of}
 EACH_ITS_OWN = [[files, answer_of({"params": {"message": f"Delete {files} files?"}})] for files in (3, 300)]
@@ -34,9 +44,29 @@ def server() -> Iterator[InSessions]:
 
 @pytest.fixture(scope="module")
 def site(server: InSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    upstreams = {"held": entry(server.url, scope="caller")}
+    upstreams = {
+        "held": entry(server.url, scope="caller"),
+        "brief": entry(server.url, scope="caller", held_seconds=HELD_SECONDS),
+    }
     with Site(tmp_path_factory.mktemp("held"), upstreams) as site:
         yield site
+
+
+@pytest.fixture
+def fleet(server: InSessions, tmp_path: Path) -> Iterator[Site]:
+    """Two replicas of which a test may stop one."""
+    upstreams = {"held": entry(server.url, scope="caller")}
+    with contextlib.ExitStack() as stack:
+        runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="gw-"))  # as if on one host
+        yield stack.enter_context(Site(tmp_path, upstreams, settings={"XDG_RUNTIME_DIR": runtime}))
+
+
+async def asked(user: User, upstream: str = "held", **arguments: Any) -> tuple[dict[str, Any], Reply]:
+    """Have the first question asked by the first replica, and return the params of the call and the reply."""
+    params = {"name": f"{upstream}__delete", "arguments": arguments}
+    reply = await user.send("tools/call", params)
+    assert reply.result["resultType"] == "input_required", reply
+    return params, reply
 
 
 @every_wire
@@ -45,3 +75,120 @@ async def test_two_questions_get_the_answers_that_belong_to_them(site: Site, wir
     async with speaking(wire, site, "ada") as call:
         result = await call("tools/call", call_params("held__delete", {"on": on}), ANSWERS)
     assert json.loads(text_of(result)) == EACH_ITS_OWN
+
+
+async def test_a_call_survives_the_replicas_that_do_not_hold_it(fleet: Site, server: InSessions) -> None:
+    holder, other = fleet.replicas
+    before = len(server.ran)
+    async with fleet.user() as user:
+        params, reply = await asked(user)
+        second = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+        assert (reply.url, second.url) == (holder.url, other.url)
+        other.kill()
+        last = await user.retry(second, ANSWERS)
+        user.urls = 2 * [holder.url]
+        assert (await user.send("tools/call", {**params, **last})).said == EACH_ITS_OWN
+    assert len(server.ran) == before + 1
+
+
+async def test_a_round_that_is_sent_again_gets_the_same_event_and_acts_once(fleet: Site, server: InSessions) -> None:
+    async with fleet.user() as user:
+        params, reply = await asked(user)
+        answer = {**params, **await user.retry(reply, ANSWERS)}
+        second, again, third = [await user.send("tools/call", answer) for _ in range(3)]
+        questions = [list(each.result["inputRequests"].values()) for each in (second, again, third)]
+        assert questions[0] == questions[1] == questions[2]
+        last = {**params, **await user.retry(second, ANSWERS)}
+        results = [(await user.send("tools/call", last)).said for _ in range(3)]
+        assert results == 3 * [EACH_ITS_OWN]
+    assert len(server.answers) == len({each["id"] for each in server.answers})
+
+
+async def test_another_answer_to_an_answered_question_changes_nothing(fleet: Site) -> None:
+    async with fleet.user() as user:
+        params, reply = await asked(user)
+        second = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+        other = {"elicitation/create": {"action": "decline"}}
+        refused = await user.send("tools/call", {**params, **await user.retry(reply, other)})
+        assert "has got another answer to its question before" in refused.text
+        assert (await user.send("tools/call", {**params, **await user.retry(second, ANSWERS)})).said == EACH_ITS_OWN
+
+
+async def test_nobody_else_continues_a_call(fleet: Site) -> None:
+    async with fleet.user("ada") as ada, fleet.user("bob") as bob:
+        params, reply = await asked(ada)
+        stolen = await bob.send("tools/call", {**params, **await ada.retry(reply, ANSWERS)})
+        assert "error" in stolen.response
+        assert (await ada.call("held__delete", answers=ANSWERS)).said == EACH_ITS_OWN
+
+
+async def test_a_call_whose_holder_was_killed_ends_with_a_clear_error(fleet: Site, server: InSessions) -> None:
+    holder, other = fleet.replicas
+    before = len(server.ran)
+    async with fleet.user() as user:
+        params, reply = await asked(user)
+        holder.kill()
+        user.urls = 2 * [other.url]
+        began = time.monotonic()
+        lost = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+        assert time.monotonic() - began < 5
+    assert lost.result["isError"]
+    assert "has been lost meanwhile" in lost.text
+    assert "may have acted" in lost.text
+    assert len(server.ran) == before + 1
+
+
+async def test_a_holder_that_is_cut_off_for_a_while_loses_no_call(fleet: Site) -> None:
+    holder, other = fleet.replicas
+    async with fleet.user(seconds=60) as user:
+        params, reply = await asked(user)
+        answer = {**params, **await user.retry(reply, ANSWERS)}
+        user.urls = 2 * [other.url]
+        holder.pause()
+        try:
+            silent = await user.send("tools/call", answer)
+        finally:
+            holder.resume()
+        assert (silent.status, "retry-after" in silent.headers) == (503, True)
+        second = await user.send("tools/call", answer)
+        assert (await user.send("tools/call", {**params, **await user.retry(second, ANSWERS)})).said == EACH_ITS_OWN
+
+
+async def test_a_call_that_nobody_answers_is_ended_after_its_time(site: Site, server: InSessions) -> None:
+    async with site.user("gil") as user:
+        params, reply = await asked(user, "brief")
+        sent = server.methods.count("notifications/cancelled")
+        wait_until(lambda: server.methods.count("notifications/cancelled") > sent, "the end of the call")
+        late = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+    assert f"It waited for {HELD_SECONDS} seconds" in late.text
+    assert "may have acted" in late.text
+
+
+async def test_a_caller_with_too_many_calls_is_refused_before_the_server_acts(site: Site, server: InSessions) -> None:
+    async with site.user("carol", urls=site.urls[:1]) as user:
+        held = [await asked(user) for _ in range(MAX_HELD_BY_CALLER)]
+        before = len(server.ran)
+        refused = await user.call("held__delete", answers=ANSWERS)
+        assert "too many of your calls wait for an answer" in refused.text
+        assert len(server.ran) == before
+        async with site.user("dave") as other:
+            assert (await other.call("held__delete", answers=ANSWERS)).said == EACH_ITS_OWN
+        for params, reply in held:
+            second = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+            last = await user.send("tools/call", {**params, **await user.retry(second, ANSWERS)})
+            assert last.said == EACH_ITS_OWN
+
+
+async def test_a_client_that_leaves_before_a_question_ends_its_call(site: Site, server: InSessions) -> None:
+    sent = server.methods.count("notifications/cancelled")
+    async with site.user("erin", seconds=0.5) as user:
+        with pytest.raises(httpx.ReadTimeout):
+            await user.call("held__slow")
+    wait_until(lambda: server.methods.count("notifications/cancelled") > sent, "the end of the call")
+
+
+async def test_a_client_that_cannot_be_asked_makes_the_server_say_so(site: Site) -> None:
+    async with site.user("frank", capabilities={"sampling": {}}) as user:
+        (first, second) = (await user.call("held__delete")).said
+    assert first[1]["code"] == second[1]["code"] == -32601
+    assert "does not support elicitation/create" in first[1]["message"]

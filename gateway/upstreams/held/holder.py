@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from gateway.upstreams.held.messages import (
     request_body,
 )
 from gateway.upstreams.ports import OnNotice, RequestOptions
+
+log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
 """The pause before a request is sent once more to a process that did not answer: it joins the first one there."""
@@ -115,6 +118,8 @@ class Holder:
                 raise Overloaded from None
             raise HeldFailure(upstream[0], Reason.HELD_LOST, call_id=call) from None
         except LostPeer as lost:
+            fields = {"upstream": upstream[0], "call": call.hex(), "problem": str(lost), **lost.fields}
+            log.warning("the process that holds a call cannot be reached", extra=fields)
             if options.get("continued") is not None and not lost.is_gone:
                 raise Overloaded from None
             detail = f"the process that holds it: {lost}"
