@@ -1,8 +1,9 @@
 """Drives `HeldLife` through every order of events, breadth first, with a model of the processes around it.
 
 The world has one caller, two replicas, a holder and an upstream. The upstream asks in up to two rounds, one or two
-questions each. What goes wrong is a fault: each kind happens once in a run at most, and `faults` of them in all.
-A message that is lost between holder and upstream needs none: it looks like an upstream that works for ever.
+questions each. Faults are bounded: each kind happens at most once in a run.
+
+A message that is lost between holder and upstream is not modelled: it looks like an upstream that works forever.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Step: TypeAlias = tuple[Any, ...]
 
 
 class Invariant(StrEnum):
-    """What holds in every state."""
+    """A condition that every state meets."""
 
     ONE_ANSWER = "no answer is sent twice"
     OWN_ANSWER = "each answer is sent to the question that it was given for"
@@ -144,9 +145,9 @@ class World:
         self.caller = "idle"
         self.leg = 0
         self.seen: tuple[tuple[str, str], ...] = ()
-        # the upstream: its questions by their number, and how many of them the earlier of its rounds had
+        # the upstream: its questions by their number, and how many it asked in each of its rounds before this one
         self.questions: tuple[str, ...] = ()
-        self.earlier: tuple[int, ...] = (0,)
+        self.earlier: tuple[int, ...] = ()
         # what should be true of the call
         self.phase = "working"
         self.since = 0.0
@@ -255,7 +256,7 @@ class World:
     def _steps_of_upstream(self) -> Iterator[Step]:
         rest = self.questions[sum(self.earlier) :]
         is_settled = not OPEN.intersection(rest)
-        may_ask = len(self.earlier) < self.bounds.rounds if rest and is_settled else len(rest) < self.bounds.each
+        may_ask = len(self.earlier) + 1 < self.bounds.rounds if rest and is_settled else len(rest) < self.bounds.each
         yield (None if may_ask else "question too many", "ask")
         for number, question in enumerate(self.questions):
             if question in OPEN:

@@ -234,6 +234,7 @@ def explore_all(kind: type[HeldLife]) -> tuple[Exploration, Exploration]:
     return explore(kind, WIDE), explore(kind, FAULTY)
 
 
+@pytest.mark.timeout(600)
 def test_every_order_of_events_keeps_the_rules_and_every_transition_occurs() -> None:
     began = time.process_time()
     wide, faulty = explore_all(HeldLife)

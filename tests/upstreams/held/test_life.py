@@ -318,6 +318,14 @@ def test_a_call_works_on_if_its_questions_are_withdrawn_before_they_go_out() -> 
     assert (life.state, life.due) == ("working", 60)
 
 
+def test_a_question_goes_out_although_another_one_is_withdrawn() -> None:
+    life = begun()
+    life.asks("a", "Delete 3?", 1)
+    life.asks("b", "Delete 300?", 1)
+    life.withdraws("a")
+    assert life.tick(2) == [Give(1, NextRound(1, TWO.questions))]
+
+
 def test_a_key_is_never_used_again() -> None:
     life = begun()
     life.asks("a", "Delete 3?", 1)
