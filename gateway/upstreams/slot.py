@@ -12,6 +12,9 @@ from gateway.protocol.upstream.asking import AskedQuestion, AskedRound
 ERA: Final = "stateless"
 """How the upstream is spoken to. A slot of another era belongs to another release."""
 
+VISITING: Final = "visiting"
+"""The era of a slot whose answers are not sent upstream. Releases that do not know this would send them."""
+
 
 class MalformedSlot(ValueError):
     """The journal has a slot that this release cannot read."""
@@ -29,6 +32,8 @@ class Slot(msgspec.Struct, frozen=True):
         sent: whether a request was about to be sent, and no outcome is recorded. Only in tasks.
         own: the upstream's name of a tool, if a worker may be unable to find it out; else None.
         param_headers: the names of its `Mcp-Param-*` headers, each followed by the path of the argument.
+        visits: how often the upstream has refused the first request until the user visits URLs, which are the questions
+            then; 0 once it has asked anything else.
     """
 
     identity: bytes
@@ -40,20 +45,27 @@ class Slot(msgspec.Struct, frozen=True):
     token: str | None = None
     own: str | None = None
     param_headers: tuple[tuple[str, ...], ...] = ()
+    visits: int = 0
 
     def __repr__(self) -> str:
         """Return a text without the token, the state and the questions."""
         return f"Slot(round={self.round}, spent_ms={self.spent_ms}, sent={self.sent})"
 
-    def asked(self, asked: AskedRound) -> Slot:
+    def asked(self, asked: AskedRound, *, visits: int = 0) -> Slot:
         """Return the slot after the upstream has asked for something."""
         return msgspec.structs.replace(
-            self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False
+            self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False, visits=visits
         )
+
+    @property
+    def is_first_request(self) -> bool:
+        """Whether the next request is the first one of the call, or repeats it: the upstream has not acted so far."""
+        return self.round == self.visits
 
     def to_map(self) -> dict[str, Any]:
         """Return the form for the journal. Members with their default are left out, except for the round."""
-        slot: dict[str, Any] = {"round": self.round, "era": ERA, "upstream": self.identity}
+        era = VISITING if self.visits else ERA
+        slot: dict[str, Any] = {"round": self.round, "era": era, "upstream": self.identity}
         if self.state is not None:
             slot["state"] = self.state
         if self.questions:
@@ -68,6 +80,8 @@ class Slot(msgspec.Struct, frozen=True):
             slot["own"] = self.own
         if self.param_headers:
             slot["headers"] = [list(header) for header in self.param_headers]
+        if self.visits:
+            slot["visits"] = self.visits
         return slot
 
     @classmethod
@@ -77,7 +91,7 @@ class Slot(msgspec.Struct, frozen=True):
         A missing member, one of another type, or a slot of another era raises `MalformedSlot`.
         """
         try:
-            if slot["era"] != ERA:
+            if slot["era"] != (VISITING if "visits" in slot else ERA):
                 raise MalformedSlot("the slot is of another era")
             return cls(
                 identity=_typed(slot["upstream"], bytes),
@@ -89,6 +103,7 @@ class Slot(msgspec.Struct, frozen=True):
                 token=_typed(slot["token"], str) if "token" in slot else None,
                 own=_typed(slot["own"], str) if "own" in slot else None,
                 param_headers=tuple(tuple(_typed(part, str) for part in header) for header in slot.get("headers", ())),
+                visits=_typed(slot.get("visits", 0), int),
             )
         except (KeyError, TypeError) as error:
             raise MalformedSlot(str(error)) from None

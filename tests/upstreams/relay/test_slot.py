@@ -32,6 +32,7 @@ SLOTS = st.builds(
     spent_ms=st.integers(0, 10**9),
     sent=st.booleans(),
     token=st.one_of(st.none(), TEXT),
+    visits=st.integers(0, 3),
 )
 
 
@@ -50,6 +51,9 @@ def test_no_state_is_not_an_empty_state() -> None:
     [
         {"era": "session"},
         {"era": None},
+        {"era": "visiting"},
+        {"visits": 1},
+        {"era": "visiting", "visits": "1"},
         {"round": "1"},
         {"round": True},
         {"upstream": "text"},
@@ -65,6 +69,12 @@ def test_no_state_is_not_an_empty_state() -> None:
 def test_a_slot_that_another_release_wrote_is_not_misread(wrong: dict[str, Any]) -> None:
     with pytest.raises(MalformedSlot):
         Slot.from_map({**Slot(b"").to_map(), **wrong})
+
+
+def test_an_older_release_refuses_a_slot_whose_answers_are_not_for_the_upstream() -> None:
+    """It knows one era."""
+    assert Slot(b"").to_map()["era"] == "stateless"
+    assert Slot(b"", visits=1).to_map()["era"] != "stateless"
 
 
 def test_no_text_of_a_request_contains_what_only_its_upstream_may_see() -> None:
