@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from loadtest.cluster import wait_until
 from tests.storage.servers import Server
 from tests.upstreams.servers.earlier import Earlier
 from tests.upstreams.servers.recording import Recording, visit
@@ -63,6 +65,7 @@ def visits(
         servers = {"stateless": stateless, "sessionless": sessionless, "session": session}
         upstreams = {name: entry(server.url) for name, server in servers.items()}
         upstreams |= {f"task-{name}": entry(server.url, task="optional") for name, server in servers.items()}
+        upstreams["shared"] = entry(session.url, scope="shared")
         upstreams |= {"program": program("quiet"), "refusing": entry(session.url, ask={"sign_*": "refuse"})}
         with Site(tmp_path_factory.mktemp("visits"), upstreams, redis) as site:
             site.wait_listed()
@@ -240,6 +243,29 @@ async def test_an_answer_that_is_an_error_ends_the_call_of_an_older_client(site:
         result = await call("tools/call", call_params("session__sign_in", times(1)), visitor.as_answers)
     assert result["isError"]
     assert "no browser" in text_of(result)
+
+
+async def test_news_that_a_visit_is_over_are_counted_and_go_to_nobody(
+    site: Site, visits: tuple[Site, Mapping[str, Any]]
+) -> None:
+    """One session is that of the lists as well, which are heard there."""
+    visitor = Visitor()
+
+    def dropped(upstream: str) -> float:
+        return site.metric("gateway_upstream_dropped_total", upstream=upstream, what="notification")
+
+    async with speaking(LEGACY, site, "ada") as call:
+        for upstream in ("session", "shared"):
+            before = dropped(upstream)
+
+            def go(question: Mapping[str, Any], upstream: str = upstream, before: float = before) -> Any:
+                visits[1]["session"].send("elicitation/complete", elicitationId="e1")
+                wait_until(lambda: dropped(upstream) > before, f"the count of {upstream}")
+                return visitor(question)
+
+            params = call_params(f"{upstream}__sign_in", times(1))
+            await call("tools/call", params, {"elicitation/create": lambda asked, go=go: asyncio.to_thread(go, asked)})
+    assert len(visitor.asked) == 2
 
 
 async def test_a_replica_that_is_killed_while_the_user_is_away_loses_nothing(site: Site) -> None:
