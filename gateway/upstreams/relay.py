@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -43,8 +43,8 @@ from gateway.protocol.upstream.asking import (
     AskedQuestion,
     AskedRound,
     Misasked,
-    check_elicitations,
     input_required,
+    required_urls,
 )
 from gateway.protocol.upstream.cleaning import with_clean_meta
 from gateway.protocol.upstream.entries import Entry, Kind, is_repeatable
@@ -73,6 +73,9 @@ BARE_PAUSES: Final = (0.1, 0.5, 2.0)
 BUSY_PAUSE_SECONDS: Final = 1.0
 MAX_BUSY_PAUSES: Final = 60
 """How long, and how often, a task waits for a place or a connection. In an ephemeral call, the client tries again."""
+
+MAX_VISITS: Final = 3
+"""How often the user of one call may be sent to URLs before the call is made."""
 
 _METHODS: Final[Mapping[Kind, str]] = {
     "tools": "tools/call",
@@ -105,6 +108,8 @@ Supports: TypeAlias = Callable[[CapabilityPath], bool]
 """Returns whether the client declared a capability."""
 
 Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
+
+Asked = TypeVar("Asked", bound=AskedRound | None)
 
 
 class UpstreamRelay:
@@ -330,19 +335,32 @@ class _RelayRun:
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
         for pause in (*BARE_PAUSES, None):
-            result = await self._send(leg, self._answered(answers, leg.early), self._continued(answers))
-            asked = self._asked(leg, result)
-            if asked is None:
+            result = await self._round(leg, self._answered(answers, leg.early), self._continued(answers))
+            if result is not None:
                 return await self._final(result)
-            is_held = isinstance(result, HeldRound)
-            leg.away.drop_result()
-            del result
-            await self._keep(leg, asked, is_held=is_held)
             answers = await leg.ask_forwarded(self._questions())  # ends the leg, unless the state is bare
             if pause is not None:
                 await self._relay.pause(pause)
         leg.shed_bare()
         raise CannotContinue(texts.never_ready(self._name))
+
+    async def _round(self, leg: RelayLeg, params: dict[str, Any], continued: Continued | None) -> dict[str, Any] | None:
+        """Send a request and return its result, None if the upstream asks something, which begins the next round."""
+        try:
+            result = await self._send(leg, params, continued)
+        except UpstreamError as error:
+            if error.code != URL_ELICITATION_REQUIRED:
+                raise
+            asked = self._slot.asked(self._to_visit(leg, error), visits=self._slot.visits + 1)
+        else:
+            questions = self._asked(leg, input_required, result)
+            if questions is None:
+                return result
+            asked = self._slot.asked(questions, is_held=isinstance(result, HeldRound))
+            del result
+        leg.away.drop_result()
+        await self._keep(leg, asked)
+        return None
 
     def _questions(self) -> dict[str, Question]:
         """Return what the upstream asked last, by the keys that our clients see."""
@@ -355,6 +373,7 @@ class _RelayRun:
 
         Raises:
             Refused: the client answered with an error. A request to the upstream cannot carry that, so the call ends.
+            CannotContinue: the user does not want to visit a URL.
         """
         params = dict(self._request.params)
         if self._requester.meta:
@@ -366,7 +385,10 @@ class _RelayRun:
             answer = answers[asked.wire_key]
             if "error" in answer:
                 raise Refused(asked.wire_key, str(answer["error"].get("message", "")))
-            responses[asked.key] = with_clean_meta("", answer["result"])
+            if not self._slot.visits:
+                responses[asked.key] = with_clean_meta("", answer["result"])
+            elif answer["result"].get("action") != "accept":
+                raise CannotContinue(texts.not_visited(self._name))
         if self._slot.round == 0:
             responses = {key: with_clean_meta("", early[key]["result"]) for key in early if "result" in early[key]}
         if responses:
@@ -468,13 +490,30 @@ class _RelayRun:
         if not passed:
             self._relay.telemetry.dropped(self._name, what)
 
-    def _asked(self, leg: RelayLeg, result: Mapping[str, Any]) -> AskedRound | None:
-        """Return what the upstream asks, or None if the result is final.
+    def _to_visit(self, leg: RelayLeg, error: UpstreamError) -> AskedRound:
+        """Return the URLs that the user must visit before the upstream acts.
+
+        Raises:
+            UpstreamError: it asked something before, so it may have acted. Its error is passed on.
+            CannotContinue: the user cannot be sent there, or was often enough.
+        """
+        asked = self._asked(leg, required_urls, error.data)
+        has_acted = not self._slot.is_first_request
+        if self._relay.definition.ask.of(self._request.own) == "refuse":
+            raise CannotContinue(texts.refuses_visits(self._name, self._request.target, acted=has_acted))
+        if has_acted:
+            raise error
+        if self._slot.visits == MAX_VISITS:
+            raise CannotContinue(texts.sent_away_again(self._name, MAX_VISITS))
+        return asked
+
+    def _asked(self, leg: RelayLeg, read: Callable[..., Asked], said: Any) -> Asked:
+        """Return what the upstream asks, as `read` finds it in what it said.
 
         If it asks in a way that cannot be passed on, this raises `CannotContinue`.
         """
         try:
-            asked = input_required(result, max_bytes=MAX_TASK_BYTES if leg.in_task else MAX_CARRIED_BYTES)
+            asked = read(said, max_bytes=MAX_TASK_BYTES if leg.in_task else MAX_CARRIED_BYTES)
             for question in () if asked is None else asked.questions:
                 _refuse_unaskable(question)
         except Misasked as problem:
@@ -485,9 +524,9 @@ class _RelayRun:
             raise CannotContinue(texts.misasked(self._name, str(problem))) from None
         return asked
 
-    async def _keep(self, leg: RelayLeg, asked: AskedRound, *, is_held: bool) -> None:
+    async def _keep(self, leg: RelayLeg, asked: Slot) -> None:
         """Begin the next round: earlier rounds and their answers are forgotten."""
-        earlier, self._slot = self._slot.round, self._slot.asked(asked, is_held=is_held)
+        earlier, self._slot = self._slot.round, asked
         leg.forget_round(earlier)
         await leg.keep_slot(self._slot.to_map())
 
@@ -516,8 +555,6 @@ class _RelayRun:
         """Return what our client gets for the upstream's own error."""
         if is_error_of_session(error) and not is_quoted(self._request.params):
             return self._ended(self._relay.failure(Reason.NEEDS_SESSION, sent=True))
-        if error.code == URL_ELICITATION_REQUIRED:
-            return self._sent_elsewhere(error)
         if error.code == _MISSING_CAPABILITY:
             return self._missing(error, supports)
         if self._request.method == "resources/read" and error.code in _NOT_FOUND and _names_uri(error.data):
@@ -544,15 +581,6 @@ class _RelayRun:
         self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {code}"))
         return CannotContinue(texts.refused_request(self._name, code, sent=sent))
 
-    def _sent_elsewhere(self, error: UpstreamError) -> Exception:
-        """Return what our client gets if the user must visit a URL first, as a server of 2025-11-25 says it."""
-        try:
-            check_elicitations(error.data)
-        except Misasked as problem:
-            self._log(self._relay.failure(Reason.MALFORMED, sent=True, detail=str(problem)))
-            return CannotContinue(texts.misasked(self._name, str(problem)))
-        return error
-
     def _ended(self, failure: UpstreamFailure) -> CannotContinue:
         """Return what the caller reads about a failure. A function that could ask only in a session is remembered."""
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
@@ -565,7 +593,7 @@ class _RelayRun:
     def _sentence(self, failure: UpstreamFailure) -> str:
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             return texts.needs_session(self._name, self._request.target, sent=failure.sent)
-        if failure.reason is Reason.TIMED_OUT and (failure.sent or self._slot.round):
+        if failure.reason is Reason.TIMED_OUT and (failure.sent or not self._slot.is_first_request):
             return texts.took_too_long(self._name, self._relay.definition.timeout_seconds, sent=failure.sent)
         return texts.sentence_of(failure)
 

@@ -13,6 +13,9 @@ ERA: Final = "stateless"
 HELD_ERA: Final = "session"
 """The call is kept in the upstream's state, or by a process that holds it. Another era belongs to another release."""
 
+VISITING: Final = "visiting"
+"""The era of a slot whose answers are not sent upstream. Releases that do not know this would send them."""
+
 
 class MalformedSlot(ValueError):
     """The journal has a slot that this release cannot read."""
@@ -30,6 +33,8 @@ class Slot(msgspec.Struct, frozen=True):
         sent: whether a request was about to be sent, and no outcome is recorded. Only in tasks.
         own: the upstream's name of a tool, if a worker may be unable to find it out; else None.
         param_headers: the names of its `Mcp-Param-*` headers, each followed by the path of the argument.
+        visits: how often the upstream has refused the first request until the user visits URLs, which are the questions
+            then; 0 once it has asked anything else.
     """
 
     identity: bytes
@@ -42,20 +47,32 @@ class Slot(msgspec.Struct, frozen=True):
     own: str | None = None
     param_headers: tuple[tuple[str, ...], ...] = ()
     is_held: bool = False
+    visits: int = 0
 
     def __repr__(self) -> str:
         """Return a text without the token, the state and the questions."""
         return f"Slot(round={self.round}, spent_ms={self.spent_ms}, sent={self.sent})"
 
-    def asked(self, asked: AskedRound, *, is_held: bool) -> Slot:
+    def asked(self, asked: AskedRound, *, visits: int = 0, is_held: bool = False) -> Slot:
         """Return the slot after the upstream has asked for something."""
         return msgspec.structs.replace(
-            self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False, is_held=is_held
+            self,
+            round=self.round + 1,
+            state=asked.state,
+            questions=asked.questions,
+            sent=False,
+            visits=visits,
+            is_held=is_held,
         )
+
+    @property
+    def is_first_request(self) -> bool:
+        """Whether the next request is the first one of the call, or repeats it: the upstream has not acted so far."""
+        return self.round == self.visits
 
     def to_map(self) -> dict[str, Any]:
         """Return the form for the journal. Members with their default are left out, except for the round."""
-        era = HELD_ERA if self.is_held else ERA
+        era = HELD_ERA if self.is_held else VISITING if self.visits else ERA
         slot: dict[str, Any] = {"round": self.round, "era": era, "upstream": self.identity}
         if self.state is not None:
             slot["state"] = self.state
@@ -71,6 +88,8 @@ class Slot(msgspec.Struct, frozen=True):
             slot["own"] = self.own
         if self.param_headers:
             slot["headers"] = [list(header) for header in self.param_headers]
+        if self.visits:
+            slot["visits"] = self.visits
         return slot
 
     @classmethod
@@ -80,7 +99,7 @@ class Slot(msgspec.Struct, frozen=True):
         A missing member, one of another type, or a slot of another era raises `MalformedSlot`.
         """
         try:
-            if slot["era"] not in (ERA, HELD_ERA):
+            if slot["era"] not in ((VISITING,) if "visits" in slot else (ERA, HELD_ERA)):
                 raise MalformedSlot("the slot is of another era")
             return cls(
                 identity=_typed(slot["upstream"], bytes),
@@ -93,6 +112,7 @@ class Slot(msgspec.Struct, frozen=True):
                 own=_typed(slot["own"], str) if "own" in slot else None,
                 param_headers=tuple(tuple(_typed(part, str) for part in header) for header in slot.get("headers", ())),
                 is_held=slot["era"] == HELD_ERA,
+                visits=_typed(slot.get("visits", 0), int),
             )
         except (KeyError, TypeError) as error:
             raise MalformedSlot(str(error)) from None

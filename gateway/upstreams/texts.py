@@ -100,6 +100,23 @@ def never_ready(upstream: str) -> str:
     return f"The server {upstream!r} asks to repeat the request again and again without an answer. {MAY_HAVE_ACTED}"
 
 
+def refuses_visits(upstream: str, name: str, *, acted: bool) -> str:
+    """Return what a caller reads when the operator lets an upstream send nobody to URLs."""
+    problem = f'{name} sends its user to a web page first, which the option "ask" of the upstream {upstream!r} refuses.'
+    return f"{problem} {MAY_HAVE_ACTED if acted else REFUSED} {_ASK_OPERATOR}"
+
+
+def not_visited(upstream: str) -> str:
+    """Return what a caller reads who does not want to visit what an upstream needs first."""
+    return f"The server {upstream!r} needs its user to visit a web page first, which was not accepted. {REFUSED}"
+
+
+def sent_away_again(upstream: str, times: int) -> str:
+    """Return what a caller reads when an upstream sends its user to URLs again and again."""
+    problem = f"The server {upstream!r} still needs its user to visit a web page, after {times} visits were accepted."
+    return f"{problem} {REFUSED} Try again once that is done."
+
+
 def refused_request(upstream: str, code: int, *, sent: bool) -> str:
     """Return what a caller reads when an upstream does not understand the gateway's request."""
     problem = f"The server {upstream!r} does not accept the gateway's request (error {code})."

@@ -67,7 +67,7 @@ def test_the_table_has_every_option_with_its_default() -> None:
         "max_result_bytes": str(definition.max_result_bytes)
     }
     assert len(numbers) == len(
-        ("timeout_seconds", "max_in_flight", "max_connections", "max_result_bytes", "idle_seconds")
+        ("held_seconds", "timeout_seconds", "max_in_flight", "max_connections", "max_result_bytes", "idle_seconds")
     )
 
 

@@ -92,7 +92,12 @@ OUTCOMES: Mapping[str, Fails | Passes] = {
     "error_no_object": Passes(code=-32603),
     "error_version": Fails("malformed", may_have_acted=False),
     "error_consent_script": Fails("malformed"),
-    "error_consent": Passes(code=-32603),
+    "error_consent_no_host": Fails("malformed"),
+    "error_consent_form": Fails("malformed"),
+    "error_consent_nothing": Fails("malformed"),
+    "error_consent_thousands": Fails("malformed"),
+    "error_consent_endless": Fails("malformed"),
+    "error_consent_long": Fails("too_large"),
     "request_on_stream": Fails("unasked", dropped="question"),
     "two_responses": Passes("the first"),
 }
@@ -184,7 +189,7 @@ def resident_mib(replica: Replica) -> float:
 
 
 def test_every_mode_has_an_expected_outcome() -> None:
-    assert OUTCOMES.keys() | {"asks_endlessly"} == CALLS.keys()
+    assert OUTCOMES.keys() | {"asks_endlessly", "error_consent"} == CALLS.keys()
     assert LIST_FAILURES.keys() | DROPS.keys() | {*SESSION_ONLY} == LISTS.keys() | BROKEN_DISCOVERIES.keys()
 
 
@@ -265,6 +270,15 @@ async def test_an_upstream_that_hands_back_states_endlessly_keeps_no_leg(site: S
     assert calls.asked.count("tools/call asks_endlessly") == asked + 4
     result = reply.result
     assert result["resultType"] == "input_required" or result["isError"]
+
+
+async def test_an_upstream_that_sends_its_user_away_endlessly_is_called_four_times(site: Site, calls: Hostile) -> None:
+    async with site.user() as user:
+        asked = calls.asked.count("tools/call error_consent")
+        reply = await user.call("bad__error_consent", answers={"elicitation/create": {"action": "accept"}})
+    assert calls.asked.count("tools/call error_consent") == asked + 4
+    assert reply.result["isError"]
+    assert "after 3 visits" in reply.text
 
 
 @pytest.mark.parametrize("mode", LIST_FAILURES)

@@ -1,4 +1,7 @@
-"""Pure: what an upstream asks in an `input_required` result (2026-07-28 "Multi Round-Trip Requests")."""
+"""Pure: what an upstream asks in an `input_required` result (2026-07-28 "Multi Round-Trip Requests").
+
+A server of 2025-11-25 may instead refuse a request until the user has visited URLs, which it names in an error.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,9 @@ class Misasked(ValueError):
 class AskedQuestion(msgspec.Struct, frozen=True):
     """One question of an upstream.
 
-    `key` is the upstream's own, under which it gets the answer; `wire_key` is for our clients. The method is
-    `elicitation/create`, `sampling/createMessage` or `roots/list`.
+    `key` is the upstream's own, under which it gets the answer; `wire_key` is for our clients. For a URL of an error,
+    `key` is its `elicitationId`, "" without one. The method is `elicitation/create`, `sampling/createMessage` or
+    `roots/list`.
     """
 
     key: str
@@ -169,16 +173,32 @@ def _with_own_members(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if name not in foreign}
 
 
-def check_elicitations(data: Any) -> None:
-    """Check the `data` of the error with which a server of 2025-11-25 sends the user to URLs.
+def required_urls(data: Any, *, max_bytes: int = MAX_CARRIED_BYTES) -> AskedRound:
+    """Return the questions in the `data` of the error with which a server of 2025-11-25 sends the user to URLs.
 
-    If it is missing, or no client may show it, this raises `Misasked`.
+    They have no `elicitationId`, since other upstreams may have the same. Wires that need one have their own.
+
+    Raises:
+        Misasked: there is no URL, no client may show one of them, or they are too many or too large.
     """
     elicitations = data.get("elicitations") if isinstance(data, Mapping) else None
     if not isinstance(elicitations, list) or not elicitations:
         raise Misasked("it names no URL to visit first")
-    for elicitation in elicitations:
-        _check_url(elicitation.get("url") if isinstance(elicitation, Mapping) else None)
+    requests = {f"url{number}": _url_request(each) for number, each in enumerate(elicitations, 1)}
+    return AskedRound(tuple(map(_without_id, _questions(requests, max_bytes))), None)
+
+
+def _url_request(elicitation: Any) -> dict[str, Any] | None:
+    """Return the request that asks the same, None if it does not name a URL."""
+    if not isinstance(elicitation, dict) or elicitation.get("mode", "url") != "url":
+        return None
+    return {"method": ELICIT, "params": {**elicitation, "mode": "url"}}
+
+
+def _without_id(question: AskedQuestion) -> AskedQuestion:
+    params = dict(question.params)
+    own = params.pop("elicitationId", None)
+    return msgspec.structs.replace(question, key=own if isinstance(own, str) else "", params=params)
 
 
 def _check_url(url: Any) -> None:

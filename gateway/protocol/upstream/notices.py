@@ -11,6 +11,8 @@ from gateway.protocol.upstream.cleaning import short_text
 
 PROGRESS: Final = "notifications/progress"
 LOG: Final = "notifications/message"
+VISITED: Final = "notifications/elicitation/complete"
+"""A user has finished at a URL (2025-11-25). No client gets it: its call continues when the user accepts."""
 
 MAX_TEXT_BYTES: Final = 16 * 1024
 MAX_LEVEL_CHARS: Final = 32

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias, Unpack
 from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.introductions import SessionIntroduction
+from gateway.protocol.upstream.notices import VISITED
 from gateway.runtime.sources import Clock
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.failures import Reason, UpstreamFailure
@@ -90,6 +91,8 @@ class Subscribers:
 
     def notice(self, method: str, params: dict[str, Any]) -> bool:
         """Pass on a notification, such as that a list has changed. Return whether anybody hears it."""
+        if method == VISITED:
+            return False
         for hear in list(self._heard_by):
             hear(method, params)
         return bool(self._heard_by)

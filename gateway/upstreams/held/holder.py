@@ -81,7 +81,7 @@ class Holder:
         upstream = self.upstreams.get((message.upstream, message.identity))
         if upstream is None:
             return answer_body(UpstreamFailure(message.upstream, Reason.CHANGED, sent=bool(message.place)))
-        notices = _Notices(send)
+        notices = _NoticesOnTheWay(send)
         try:
             result = await upstream.serve(message, notices.add)
         except (UpstreamError, UpstreamFailure, Overloaded) as problem:
@@ -148,7 +148,7 @@ class Holder:
         raise LostPeer("the answer has no result")
 
 
-class _Notices:
+class _NoticesOnTheWay:
     """Sends notices in their order while a request runs."""
 
     def __init__(self, send: SendBody) -> None:

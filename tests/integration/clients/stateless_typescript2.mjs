@@ -8,10 +8,12 @@ import { resolve } from 'node:path';
 
 const [folder, port] = process.argv.slice(2);
 const require = createRequire(resolve(folder, 'package.json'));
-const { McpServer, ResourceTemplate, acceptedContent, createMcpHandler, inputRequired } =
+const { McpServer, ResourceTemplate, UrlElicitationRequiredError, acceptedContent, createMcpHandler, inputRequired } =
     require('@modelcontextprotocol/server');
 const { StdioServerTransport } = require('@modelcontextprotocol/server/stdio');
 const { z } = require('zod');
+
+const visited = new Set();
 
 const text = value => ({ content: [{ type: 'text', text: value }] });
 const form = {
@@ -32,6 +34,12 @@ function made() {
     server.registerTool('picture', {}, () => ({ content: [image] }));
     server.registerTool('broken', {}, () => {
         throw new Error('in its own words');
+    });
+    server.registerTool('sign_in', { inputSchema: z.object({ user: z.string() }) }, ({ user }) => {
+        if (visited.has(user)) return text(`signed in: ${user}`);
+        visited.add(user);
+        const url = `https://example.com/in?user=${user}`;
+        throw new UrlElicitationRequiredError([{ mode: 'url', message: 'Please sign in', url, elicitationId: 'e1' }]);
     });
     server.registerTool('ask', {}, async context => text((await context.mcpReq.elicitInput(form)).action));
     server.registerTool('returned', {}, context => {

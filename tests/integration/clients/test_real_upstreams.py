@@ -68,6 +68,8 @@ UPSTREAMS: Mapping[str, Upstream] = {
     "typescript2-sessionless": Upstream("typescript2", options=SESSIONLESS),
 }
 SESSIONS = tuple(name for name in SERVERS if name.endswith("-sessions"))
+SENDERS_AWAY = (*(name for name in UPSTREAMS if name.startswith(("python1", "typescript1"))), "typescript2-sessionless")
+"""Those that can send the user to a URL by an error. On 2026-07-28 the SDKs cannot, and fastmcp fails otherwise."""
 every_upstream = pytest.mark.parametrize("upstream", UPSTREAMS)
 every_stream = pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "json" not in name])
 
@@ -209,6 +211,20 @@ async def test_a_question_ends_the_call_within_a_second(site: Site, upstream: st
             assert time.monotonic() - began < usual + 1, "the server itself may wait without an end"
             assert reply.result["isError"]
             assert in_session(upstream) in reply.text
+
+
+@pytest.mark.parametrize("upstream", SENDERS_AWAY)
+async def test_a_tool_that_raises_the_sdks_error_sends_its_user_to_the_url_and_runs(site: Site, upstream: str) -> None:
+    async with site.user("visits") as user:
+        for number in range(len(site.urls)):
+            who = f"{upstream}-{number}"
+            asked = await user.send("tools/call", call_params(f"{upstream}__sign_in", {"user": who}))
+            (question,) = asked.result["inputRequests"].values()
+            url = f"https://example.com/in?user={who}"
+            assert question["params"] == {"mode": "url", "message": "Please sign in", "url": url}
+            params = call_params(f"{upstream}__sign_in", {"user": who})
+            more = await user.retry(asked, {"elicitation/create": {"action": "accept"}})
+            assert (await user.send("tools/call", {**params, **more})).text == f"signed in: {who}"
 
 
 @pytest.mark.parametrize("upstream", ["typescript1-sessions", "typescript1-events", "typescript1-json"])

@@ -12,6 +12,8 @@ from typing import Any
 
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.fastmcp.utilities.types import Image
+from mcp.shared.exceptions import UrlElicitationRequiredError
+from mcp.types import ElicitRequestURLParams
 from pydantic import BaseModel
 
 PORT = sys.argv[1]
@@ -60,6 +62,21 @@ async def ask(ctx: Context[Any, Any, Any]) -> str:
     """Ask the user."""
     answer = await ctx.elicit("What is your name?", Name)
     return answer.action
+
+
+visited = set()
+
+
+@server.tool()
+def sign_in(user: str) -> str:
+    """Send a user to a URL first."""
+    if user in visited:
+        return f"signed in: {user}"
+    visited.add(user)
+    url = f"https://example.com/in?user={user}"
+    raise UrlElicitationRequiredError(
+        [ElicitRequestURLParams(mode="url", message="Please sign in", url=url, elicitationId="e1")]
+    )
 
 
 @server.tool()

@@ -13,12 +13,14 @@ const { McpServer, ResourceTemplate } = require('@modelcontextprotocol/sdk/serve
 const { StdioServerTransport } = require('@modelcontextprotocol/sdk/server/stdio.js');
 const { StreamableHTTPServerTransport } = require('@modelcontextprotocol/sdk/server/streamableHttp.js');
 const { InMemoryTaskStore } = require('@modelcontextprotocol/sdk/experimental/tasks');
-const { ElicitResultSchema } = require('@modelcontextprotocol/sdk/types.js');
+const { ElicitResultSchema, UrlElicitationRequiredError } = require('@modelcontextprotocol/sdk/types.js');
 const { z } = require('zod');
 
 const taskStore = new InMemoryTaskStore(); // of all servers, since each request may have one of its own
 const tasks = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 const STUDY_MS = 100;
+
+const visited = new Set();
 
 const text = value => ({ content: [{ type: 'text', text: value }] });
 
@@ -31,6 +33,12 @@ function made() {
     server.registerTool('picture', {}, () => ({ content: [image] }));
     server.registerTool('broken', {}, () => {
         throw new Error('in its own words');
+    });
+    server.registerTool('sign_in', { inputSchema: { user: z.string() } }, ({ user }) => {
+        if (visited.has(user)) return text(`signed in: ${user}`);
+        visited.add(user);
+        const url = `https://example.com/in?user=${user}`;
+        throw new UrlElicitationRequiredError([{ mode: 'url', message: 'Please sign in', url, elicitationId: 'e1' }]);
     });
     server.registerTool('ask', {}, async extra => {
         const requestedSchema = { type: 'object', properties: { name: { type: 'string' } } };

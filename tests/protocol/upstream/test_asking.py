@@ -17,6 +17,7 @@ from gateway.protocol.upstream.asking import (
     AskedRound,
     Misasked,
     input_required,
+    required_urls,
     wire_keys,
 )
 
@@ -197,6 +198,55 @@ def test_a_url_that_no_user_can_be_sent_to_is_refused(url: Any) -> None:
     bad = {"method": "elicitation/create", "params": params}
     assert asked({"inputRequests": {"a": good}}).questions[0].params == good["params"]
     assert "no URL that a user" in str(refusal({"inputRequests": {"b": good, "a": bad}}))
+
+
+VISIT = {"mode": "url", "elicitationId": "e1", "message": "Sign in", "url": "https://a.example/in", "_meta": {"own": 1}}
+
+
+def refused_urls(data: Any, **options: Any) -> Misasked:
+    with pytest.raises(Misasked) as caught:
+        required_urls(data, **options)
+    return caught.value
+
+
+def test_the_urls_of_an_error_are_questions_under_keys_of_ours() -> None:
+    found = required_urls({"elicitations": [VISIT, {**VISIT, "elicitationId": "e2", "extra": [1]}]})
+    assert found.state is None
+    first, second = found.questions
+    assert (first.key, first.wire_key, first.method) == ("e1", "url1", "elicitation/create")
+    assert (second.key, second.wire_key) == ("e2", "url2")
+    assert first.params == {name: value for name, value in VISIT.items() if name != "elicitationId"}
+    assert second.params == {**first.params, "extra": [1]}
+
+
+@pytest.mark.parametrize("given", [{}, {"elicitationId": 7}, {"elicitationId": None}])
+def test_a_url_needs_no_id_and_no_mode_of_its_own(given: dict[str, Any]) -> None:
+    bare = {"message": "Sign in", "url": "https://a.example/in"}
+    (question,) = required_urls({"elicitations": [{**bare, **given}]}).questions
+    assert (question.key, question.params) == ("", {"mode": "url", **bare})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(None, [], {}, {"elicitations": {}}, {"elicitations": []}, {"elicitations": [7]}, {"elicitations": "e"}),
+        {"elicitations": [VISIT] * (MAX_QUESTIONS + 1)},
+        {"elicitations": [{**VISIT, "mode": "form", "requestedSchema": {"type": "object"}}]},
+        {"elicitations": [{**VISIT, "mode": None}]},
+        {"elicitations": [VISIT, {**VISIT, "url": "javascript:alert(1)"}]},
+        {"elicitations": [{**VISIT, "url": "https://"}]},
+        {"elicitations": [{**VISIT, "message": 7}]},
+        {"elicitations": [{**VISIT, "task": {}}]},
+    ],
+)
+def test_an_error_that_no_client_could_show_is_refused(data: Any) -> None:
+    assert not refused_urls(data).too_large
+
+
+def test_large_texts_beside_urls_are_refused_except_in_a_task() -> None:
+    data = {"elicitations": [{**VISIT, "message": "x" * MAX_CARRIED_BYTES}]}
+    assert refused_urls(data).too_large
+    assert required_urls(data, max_bytes=MAX_TASK_BYTES).questions
 
 
 @given(st.dictionaries(KEYS, st.one_of(st.none(), st.text(), st.fixed_dictionaries({"method": st.text()})), max_size=5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,13 +33,19 @@ SLOTS = st.builds(
     spent_ms=st.integers(0, 10**9),
     sent=st.booleans(),
     token=st.one_of(st.none(), TEXT),
-    is_held=st.booleans(),
+    visits=st.integers(0, 3),
 )
 
 
 @given(SLOTS)
 def test_a_slot_comes_back_as_it_was(slot: Slot) -> None:
     assert Slot.from_map(unpack(pack(slot.to_map()))) == slot
+
+
+@given(SLOTS)
+def test_a_slot_of_a_held_call_comes_back_as_it_was(slot: Slot) -> None:
+    held = msgspec.structs.replace(slot, is_held=True, visits=0)
+    assert Slot.from_map(unpack(pack(held.to_map()))) == held
 
 
 def test_no_state_is_not_an_empty_state() -> None:
@@ -51,6 +58,9 @@ def test_no_state_is_not_an_empty_state() -> None:
     [
         {"era": "another"},
         {"era": None},
+        {"era": "visiting"},
+        {"visits": 1},
+        {"era": "visiting", "visits": "1"},
         {"round": "1"},
         {"round": True},
         {"upstream": "text"},
@@ -66,6 +76,12 @@ def test_no_state_is_not_an_empty_state() -> None:
 def test_a_slot_that_another_release_wrote_is_not_misread(wrong: dict[str, Any]) -> None:
     with pytest.raises(MalformedSlot):
         Slot.from_map({**Slot(b"").to_map(), **wrong})
+
+
+def test_an_older_release_refuses_a_slot_whose_answers_are_not_for_the_upstream() -> None:
+    """It knows one era."""
+    assert Slot(b"").to_map()["era"] == "stateless"
+    assert Slot(b"", visits=1).to_map()["era"] != "stateless"
 
 
 def test_no_text_of_a_request_contains_what_only_its_upstream_may_see() -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from loadtest.cluster import wait_until
 from tests.upstreams.servers.plain_http import Exchange, PlainServer, Served
+from tests.upstreams.servers.recording import visit
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 RELEASED_HEADERS = ("mcp-method", "mcp-name", "mcp-param-region")
@@ -62,6 +63,14 @@ async def ask(_server: Earlier, exchange: Exchange, message: Any, arguments: Par
     await asyncio.Event().wait()
 
 
+async def sign_in(server: Earlier, _exchange: Exchange, message: Any, arguments: Params) -> dict[str, Any]:
+    """Send the user to a URL so many times, then say which parameters came."""
+    number = sum(each.get("params", {}).get("arguments") == arguments for each in server.messages)
+    if number <= arguments["times"]:
+        return {"error": {"code": -32042, "message": "Sign in first", "data": {"elicitations": [visit(number)]}}}
+    return {"result": text(msgspec.json.encode(sorted(message["params"].keys() - {"_meta"})).decode())}
+
+
 async def report(_server: Earlier, exchange: Exchange, message: Any, _arguments: Params) -> dict[str, Any]:
     token = message["params"]["_meta"]["progressToken"]
     notices = [
@@ -85,6 +94,7 @@ TOOLS: Mapping[str, Tool] = {
     "media": media,
     "fail": fail,
     "ask": ask,
+    "sign_in": sign_in,
     "report": report,
     "slow": slow,
 }
@@ -203,7 +213,11 @@ class Earlier(Served):
                 {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
             )
             return
-        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        answer = {
+            "jsonrpc": "2.0",
+            "id": message["id"],
+            **(result if result.keys() & {"result", "error"} else {"result": result}),
+        }
         if exchange.begun or self.sends_events:
             exchange.event(answer)
             exchange.end_events()

@@ -219,10 +219,10 @@ def send_to(url: str) -> Json:
     return {"method": "elicitation/create", "params": {"mode": "url", "message": "Sign in", "url": url}}
 
 
-def consent(url: str) -> Json:
+def consent(url: str, times: int = 1, **more: Json) -> Json:
     """Return the error with which a server of 2025-11-25 sends the user to a URL."""
-    elicitation = {"mode": "url", "elicitationId": "e", "message": "Sign in", "url": url}
-    return {"code": -32042, "message": "Sign in first", "data": {"elicitations": [elicitation]}}
+    elicitation = {"mode": "url", "elicitationId": "e", "message": "Sign in", "url": url, **more}
+    return {"code": -32042, "message": "Sign in first", "data": {"elicitations": [elicitation] * times}}
 
 
 _OPEN = b'{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","content":[]'
@@ -310,6 +310,12 @@ CALLS: Mapping[str, Mode] = {
     "error_version": error_of({"code": -32022, "message": "Unsupported protocol version", "data": {"supported": []}}),
     "error_consent_script": error_of(consent("javascript:alert(1)")),
     "error_consent": error_of(consent("https://a.example/in")),
+    "error_consent_no_host": error_of(consent("https://")),
+    "error_consent_form": error_of(consent("https://a.example/in", mode="form", requestedSchema={"type": "object"})),
+    "error_consent_nothing": error_of({"code": -32042, "message": "Sign in first"}),
+    "error_consent_thousands": error_of(consent("https://a.example/in", 300)),
+    "error_consent_endless": error_of(consent("https://a.example/in", 5000)),
+    "error_consent_long": error_of(consent("https://a.example/in", message=LONG * 10)),
     "error_no_code": error_of({"code": "five", "message": "text"}),
     "error_no_object": error_of("wrong"),
     "request_on_stream": request_on_stream,

@@ -35,7 +35,7 @@ LISTS = {
     "resources/templates/list": "resourceTemplates",
 }
 HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
-INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
+INVALID_PARAMS, METHOD_NOT_FOUND, VISIT_FIRST = -32602, -32601, -32042
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\nnot really").decode()
 ODD_KEYS = ("a~b", "k" * 300, "tab\t", "plain")
 STATE_SECRET = b"only this upstream knows it"
@@ -189,6 +189,12 @@ def form(message: str, schema: Mapping[str, Any] = NAME_FORM) -> dict[str, Any]:
     return {"method": "elicitation/create", "params": params}
 
 
+def visit(number: int) -> dict[str, Any]:
+    """Return the n-th URL to which a server of 2025-11-25 sends its user, as its errors have it."""
+    url = f"https://example.com/in/{number}"
+    return {"mode": "url", "elicitationId": "e1", "message": f"Please sign in, {number}", "url": url}
+
+
 def told(answers: Mapping[str, Any]) -> str:
     """Return answers as text that shows every byte of them, in order."""
     return msgspec.json.encode(answers).decode()
@@ -245,6 +251,19 @@ async def consent(leg: Leg) -> Result:
         params = {"mode": "url", "message": "Please sign in", "url": "https://example.com/in", "elicitationId": "e1"}
         return leg.ask({"consent": {"method": "elicitation/create", "params": params}}, {"round": 1})
     return text(told(leg.answers))
+
+
+async def sign_in(leg: Leg) -> Result:
+    """Do these steps, one in each request, then say what came: send the user to a URL, or ask."""
+    number = len(leg.server.of(leg.call.name, leg.call.method))
+    steps = leg.arguments.get("steps", ["visit"] * leg.arguments.get("times", 1))
+    step = steps[number - 1] if number <= len(steps) else "end"
+    if step == "visit":
+        raise Refusal(VISIT_FIRST, "Sign in first", {"elicitations": [visit(number)]}, 200)
+    if step == "ask":
+        return leg.ask({"name": form("What is your name?")}, {"round": number})
+    leg.server.note("signed in")
+    return text(told({"answers": leg.answers, "state": leg.state}))
 
 
 async def sample(leg: Leg) -> Result:
@@ -395,6 +414,7 @@ TOOLS: Mapping[str, tuple[Tool, dict[str, Any]]] = {
     "ask_name": (ask_name, {}),
     "two_rounds": (two_rounds, {}),
     "consent": (consent, {}),
+    "sign_in": (sign_in, {}),
     "sample": (sample, {}),
     "roots": (roots, {}),
     "several": (several, {}),
@@ -416,11 +436,13 @@ TOOLS: Mapping[str, tuple[Tool, dict[str, Any]]] = {
 PROMPTS: Mapping[str, dict[str, Any]] = {
     "greeting": {"description": "Greet somebody", "arguments": [{"name": "name", "required": True}]},
     "asking": {"description": "Ask who is greeted"},
+    "signing": {"description": "Send the user to a URL first"},
 }
 RESOURCES: Mapping[str, dict[str, Any]] = {
     "note://today": {"name": "today", "mimeType": "text/plain"},
     "file:///picture.png": {"name": "picture", "mimeType": "image/png"},
     "note://asking": {"name": "asking"},
+    "note://signing": {"name": "signing"},
 }
 TEMPLATES: Mapping[str, dict[str, Any]] = {"item://{id}": {"name": "items", "mimeType": "application/json"}}
 PEOPLE = ("Ada", "Alan", "Grace")
@@ -686,6 +708,8 @@ class Recording(Served):
             raise Refusal(INVALID_PARAMS, f"Unknown prompt: {leg.call.name}")
         if leg.call.name == "asking" and not leg.answers:
             return leg.ask({"name": form("Who is greeted?")}, {"round": 1})
+        if leg.call.name == "signing":
+            await sign_in(leg)
         said = told(leg.answers) if leg.call.name == "asking" else f"Hello, {leg.arguments.get('name')}"
         link = {"type": "resource_link", "uri": "note://today", "name": "today"}
         messages = [{"role": "user", "content": {"type": "text", "text": said}}, {"role": "user", "content": link}]
@@ -696,6 +720,8 @@ class Recording(Served):
         content: dict[str, Any] = {"uri": uri, "mimeType": "text/plain"}
         if uri == "note://asking" and not leg.answers:
             return leg.ask({"name": form("Who reads?")}, {"round": 1})
+        if uri == "note://signing":
+            await sign_in(leg)
         if uri == "file:///picture.png":
             content |= {"mimeType": "image/png", "blob": PNG}
         elif uri in self.resources:

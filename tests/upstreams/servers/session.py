@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from loadtest.cluster import wait_until
-from tests.upstreams.servers.earlier import LISTS, Earlier, Params, text
+from tests.upstreams.servers.earlier import LISTS, Earlier, Params, sign_in, text
 from tests.upstreams.servers.plain_http import Exchange
 
 LOST: Mapping[str, tuple[int, Any]] = {
@@ -31,6 +31,7 @@ TOOLS = (
     "ask",
     "ask_aside",
     "delete",
+    "sign_in",
     "report_aside",
     "slow",
     "cut",
@@ -240,6 +241,10 @@ class InSessions(Earlier):
                     return answer.get("result", answer.get("error"))
             self.answered.clear()
             await self.answered.wait()
+
+    async def _sign_in(self, exchange: Exchange, message: Any, _session: Open, arguments: Params) -> None:
+        exchange.event({"jsonrpc": "2.0", "id": message["id"], **await sign_in(self, exchange, message, arguments)})
+        exchange.end_events()
 
     async def _report_aside(self, exchange: Exchange, message: Any, session: Open, _arguments: Params) -> None:
         """Send progress and a log message on the stream of the session."""

@@ -157,6 +157,15 @@ def pester(number: Any, _meta: Arguments, given: Arguments) -> None:
     answer(number, "pestered")
 
 
+def sign_in(number: Any, _meta: Arguments, given: Arguments) -> None:
+    """Send the user to a URL until a file is there."""
+    if Path(given["file"]).exists():
+        answer(number, "signed in")
+        return
+    url = {"mode": "url", "elicitationId": "e1", "message": "Please sign in", "url": "https://example.com/in"}
+    send({"id": number, "error": {"code": -32042, "message": "Sign in first", "data": {"elicitations": [url]}}})
+
+
 def act(number: Any, _meta: Arguments, given: Arguments) -> None:
     """Append a key to the file that `EFFECTS` names, and answer; work before and after it."""
     time.sleep(given["seconds"])
@@ -171,7 +180,7 @@ TOOLS: Mapping[str, Callable[[Any, Arguments, Arguments], None]] = {
     tool.__name__: tool
     for tool in (
         *(echo, about, slow, hang, notices, noise, asks, half, die, flood, large, written, complain, change),
-        *(deaf, pester, act),
+        *(deaf, pester, sign_in, act),
     )
 }
 IN_PLACE = frozenset({"deaf", "pester"})
