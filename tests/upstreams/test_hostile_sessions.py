@@ -106,7 +106,7 @@ async def ready(user: User, upstream: str) -> None:
 
 
 def test_every_tool_has_an_expected_outcome() -> None:
-    assert SESSION.keys() | {"asks_endlessly"} == SESSION_CALLS.keys()
+    assert SESSION.keys() | {"asks_endlessly", "error_consent"} == SESSION_CALLS.keys()
     assert CHILD.keys() | HTTP_ALONE == SESSION.keys()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loadtest.cluster import wait_until
-from tests.storage.servers import Server
+from tests.storage.servers import Server, own_redis
 from tests.upstreams.servers.earlier import Earlier
 from tests.upstreams.servers.recording import Recording, visit
 from tests.upstreams.servers.session import InSessions
@@ -53,6 +53,13 @@ class Visitor:
 @pytest.fixture(scope="module")
 def stateless() -> Iterator[Recording]:
     with Recording() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Server]:
+    """A store of its own: the worker of other tests does not know these tools."""
+    with own_redis() as server:
         yield server
 
 

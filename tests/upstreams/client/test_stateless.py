@@ -96,15 +96,13 @@ async def test_a_refusal_says_that_nothing_was_done(hostile: Hostile, hostiles_c
 
 
 def test_every_fault_of_the_hostile_server_is_tried() -> None:
-    asks = {name for name in CALLS if name.startswith(("asks_", "state_"))}  # relays check these
+    asks = {name for name in CALLS if name.startswith(("asks_", "state_", "error_consent"))}  # for relays
     here = {"echo", "lone_surrogate", "reserved_meta", "error_long", "error_control", "two_responses", "endless_head"}
     here |= {
         "error_ours",
         "error_reserved",
         "error_version",
         "error_of_a_state",
-        "error_consent",
-        "error_consent_script",
         "error_no_code",
         "error_no_object",
     }
