@@ -17,7 +17,7 @@ from typing import Final
 
 from gateway.errors import GatewayError, HopReason
 from gateway.http.asgi import Receive, Scope, Send
-from gateway.http.shortcut import SHORTCUT
+from gateway.http.shortcut import SHORTCUT, Shortcut
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.headers import Headers
 from gateway.runtime.turns import Turns
@@ -74,9 +74,10 @@ class HopEndpoint:
         """Serve one HTTP request."""
         if self._patience is None or self._patience.loop.is_closed():  # the first request on this event loop
             self._patience = Patience()
-        exchange = Exchange(receive, send, [], self._patience, scope.pop(SHORTCUT, None))
+        shortcut: Shortcut | None = scope.pop(SHORTCUT, None)
+        exchange = Exchange(receive, send, [], self._patience, shortcut)
         try:
-            if not await self._serve(scope, exchange, _StreamedResponse(exchange, send)):
+            if not await self._serve(scope, exchange, _StreamedResponse(exchange, send, shortcut)):
                 await exchange.answer(404, [_CLOSE], b"")
         except ClientGone:
             pass
@@ -143,16 +144,22 @@ class HopEndpoint:
 
 
 class _StreamedResponse:
-    """Implements `gateway.tokens.stream_receiver.Output`. The connection stays open for the next request."""
+    """Implements `gateway.tokens.stream_receiver.Output`.
 
-    def __init__(self, exchange: Exchange, send: Send) -> None:
+    The connection stays open for the next request, and does not count among those of clients.
+    """
+
+    def __init__(self, exchange: Exchange, send: Send, shortcut: Shortcut | None) -> None:
         self._exchange = exchange
         self._send = send
+        self._shortcut = shortcut
         self._is_begun = False
 
     async def write(self, data: bytes, *, more: bool) -> None:
         if not self._is_begun:
             self._is_begun = True
+            if self._shortcut is not None:
+                self._shortcut.exempt()
             if not more:
                 await self._exchange.answer(200, [_STREAM], data)
                 return

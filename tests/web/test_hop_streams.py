@@ -244,6 +244,30 @@ async def test_a_stream_is_no_load_and_takes_no_place(place: Place) -> None:
         place.handlers.release.set()
 
 
+@pytest.mark.setting("max_connections")
+async def test_streams_leave_clients_all_their_connections(runtime: Path) -> None:
+    async with relaying() as relay, placed(relay, max_connections=2) as place, contextlib.AsyncExitStack() as stack:
+        for _ in range(5):
+            await anext(await stack.enter_async_context(place.stream("wait", {})))
+        assert relay.connections == 5
+        clients = [await asyncio.open_connection("127.0.0.1", relay.port) for _ in range(3)]
+        answers = [await _alive(*client) for client in clients]
+        assert answers == [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n", b""]
+        place.handlers.release.set()
+        for _, writer in clients:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _alive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Return the first line of the answer to a client; b"" if its connection was closed."""
+    with contextlib.suppress(OSError):
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        return await reader.readline()
+    return b""
+
+
 async def test_the_handler_is_cancelled_when_its_reader_leaves(place: Place) -> None:
     async with place.stream("wait", {}) as stream:
         await anext(stream)
