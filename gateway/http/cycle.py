@@ -75,7 +75,7 @@ class Flow:
 
     `last_large_bytes` is the size of the last written piece that was too large to be sent immediately. If
     `write_paused`, the client must read before more is written. `waiting` has the requests that wait for the one before
-    them: reading is paused if much of them has arrived. `exempt` counts the connection if it is exempt.
+    them: reading is paused if much of them has arrived. `exempt` counts the connections that are exempt.
     """
 
     def __init__(self, transport: asyncio.Transport, waiting: Collection[Cycle], exempt: ExemptConnections) -> None:
@@ -85,19 +85,19 @@ class Flow:
         self._transport = transport
         self._waiting = waiting
         self._exempt = exempt
-        self._is_exempt = False
+        self.is_exempt = False
         self._writable: asyncio.Event | None = None
 
     def exempt(self) -> None:
         """Exempt the connection until it is lost, if there is room."""
-        if not self._is_exempt and self._exempt.number < self._exempt.limit:
-            self._is_exempt = True
+        if not self.is_exempt and self._exempt.number < self._exempt.limit:
+            self.is_exempt = True
             self._exempt.number += 1
 
     def lose(self) -> None:
         """Release everything that waits, because the connection is lost."""
-        if self._is_exempt:
-            self._is_exempt = False
+        if self.is_exempt:
+            self.is_exempt = False
             self._exempt.number -= 1
         self.resume_writing()
 
@@ -382,6 +382,11 @@ class Cycle:
         self._transport.write(b"".join(lines))
         self._complete()
         return True
+
+    @property
+    def is_exempt(self) -> bool:
+        """See `gateway.http.shortcut.Shortcut.is_exempt`."""
+        return self._flow.is_exempt
 
     def exempt(self) -> None:
         """See `gateway.http.shortcut.Shortcut.exempt`."""

@@ -28,6 +28,11 @@ class Shortcut(Protocol):
         """Send a whole response. If that would have to wait, return False and send nothing."""
         ...
 
+    @property
+    def is_exempt(self) -> bool:
+        """Whether `exempt` was called for the connection, and there was room."""
+        ...
+
     def exempt(self) -> None:
         """Stop counting the connection among those of clients, because another process of ours has made it."""
         ...

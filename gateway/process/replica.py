@@ -40,6 +40,7 @@ from gateway.runtime.version import __version__
 from gateway.sealing.hop import Process, Role
 from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
+from gateway.tokens.hop_messages import max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
@@ -144,18 +145,14 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     authenticator.on_change(authorities.review)
     waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities, max_bytes=settings.max_body_bytes)
     telemetry.watch_waiting(waiting)
-    neighbours = LocalNeighbours(keys, waiting.boot, max_bytes=max_stream_request_bytes(settings.max_body_bytes))
+    max_request_bytes = max_stream_request_bytes(settings.max_body_bytes)
+    max_local_bytes = max(max_request_bytes, max_message_bytes(settings.max_body_bytes))
+    neighbours = LocalNeighbours(keys, waiting.boot, max_bytes=max_local_bytes)
     replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
     sender = StreamSender(
         keys, Process(Role.REPLICA, replica.boot), telemetry, own_url=replica.url, neighbours=neighbours
     )
-    receiver = StreamReceiver(
-        keys,
-        replica,
-        neighbours=neighbours,
-        telemetry=telemetry,
-        max_bytes=max_stream_request_bytes(settings.max_body_bytes),
-    )
+    receiver = StreamReceiver(keys, replica, neighbours=neighbours, telemetry=telemetry, max_bytes=max_request_bytes)
     client = HopClient()
     wires = Wires(
         settings,

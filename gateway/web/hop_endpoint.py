@@ -92,7 +92,8 @@ class HopEndpoint:
         """Serve a message. Return False if it gets no reply."""
         try:
             is_stream = self._check(scope) == STREAM_TYPE
-            message = await self._message(exchange, self.max_stream_bytes if is_stream else self.max_bytes)
+            max_bytes = self.max_stream_bytes if is_stream else self.max_bytes
+            message = await self._message(exchange, max_bytes, may_be_anybody=not output.is_to_known_process)
         except _NotTaken as not_taken:
             self.telemetry.hop_refused(not_taken.reason)
             return False
@@ -116,12 +117,15 @@ class HopEndpoint:
             raise _NotTaken(HopReason.MALFORMED)
         return kind
 
-    async def _message(self, exchange: Exchange, max_bytes: int) -> bytes:
-        """Return a message, which must be opened at once. Few are held at a time that are large or still arrive."""
+    async def _message(self, exchange: Exchange, max_bytes: int, *, may_be_anybody: bool) -> bytes:
+        """Return a message, which must be opened at once.
+
+        Few are held at a time that are large or still arrive, except on connections of processes that have the keys.
+        """
         message = exchange.whole_body()
         if message is not None and len(message) <= QUICK_BYTES:
             return message
-        if self._arriving >= MAX_ARRIVING:
+        if may_be_anybody and self._arriving >= MAX_ARRIVING:
             raise _NotTaken(HopReason.OVERLOADED)
         self._arriving += 1
         try:
@@ -154,6 +158,11 @@ class _StreamedResponse:
         self._send = send
         self._shortcut = shortcut
         self._is_begun = False
+
+    @property
+    def is_to_known_process(self) -> bool:
+        """Whether a sealed request has opened before on this connection."""
+        return self._shortcut is not None and self._shortcut.is_exempt
 
     async def write(self, data: bytes, *, more: bool) -> None:
         if not self._is_begun:
