@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from gateway.http.asgi import AsgiApp, Scope
 from gateway.http.callbacks import Callbacks, Cause, Refusal
-from gateway.http.cycle import STATUS_LINES, Cycle, Flow
+from gateway.http.cycle import STATUS_LINES, Cycle, ExemptConnections, Flow
 from gateway.http.limits import Limits
 from gateway.http.presence import Presence
 from gateway.http.shortcut import SHORTCUT
@@ -55,6 +55,7 @@ class ConnectionRules:
         self.unread_answers = WaitingBytes(limits.max_unread_bytes, Connection.cut_off_slow_reader)
         self.unfinished_heads = WaitingBytes(MAX_UNFINISHED_HEAD_BYTES, Connection.refuse_slow_head)
         self.standstills = Standstills()
+        self.exempt = ExemptConnections(limits.max_exempt_connections)
 
 
 class Connection:
@@ -80,6 +81,7 @@ class Connection:
         self._unread_answers = rules.unread_answers
         self._unfinished_heads = rules.unfinished_heads
         self._standstills = rules.standstills
+        self._exempt = rules.exempt
         self._has_unfinished_head = False
         self._loop = asyncio.get_running_loop()
         self._flow: Flow | None = None
@@ -110,7 +112,7 @@ class Connection:
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Start to serve, unless too many connections are open."""
         self.transport = transport
-        if len(self._state.connections) >= self._limits.max_connections:
+        if len(self._state.connections) - self._exempt.number >= self._limits.max_connections:
             self._callbacks.connection_refused()
             transport.abort()
             return
@@ -121,7 +123,7 @@ class Connection:
             transport.abort()
             return
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn shuts them down, and no more
-        self._flow = Flow(transport, self._pipeline)
+        self._flow = Flow(transport, self._pipeline, self._exempt)
         self._addresses = {
             "server": server,
             "client": client,
@@ -136,7 +138,7 @@ class Connection:
         self._disconnect()
         self._pipeline.clear()
         if self._flow is not None:
-            self._flow.resume_writing()
+            self._flow.lose()
         if exc is None:
             self.transport.close()
         self._parser = None

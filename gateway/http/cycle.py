@@ -62,21 +62,44 @@ def _write_header(field: tuple[bytes, bytes]) -> bytes:
 _CLOSE: Final = header_line((b"connection", b"close"))
 
 
+class ExemptConnections:
+    """Counts the connections that do not count among those of clients, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.number = 0
+        self.limit = limit
+
+
 class Flow:
     """Prevents each side of a connection from sending faster than the other one reads.
 
     `last_large_bytes` is the size of the last written piece that was too large to be sent immediately. If
     `write_paused`, the client must read before more is written. `waiting` has the requests that wait for the one before
-    them: reading is paused if much of them has arrived.
+    them: reading is paused if much of them has arrived. `exempt` counts the connections that are exempt.
     """
 
-    def __init__(self, transport: asyncio.Transport, waiting: Collection[Cycle]) -> None:
+    def __init__(self, transport: asyncio.Transport, waiting: Collection[Cycle], exempt: ExemptConnections) -> None:
         self.last_large_bytes = 0
         self.read_paused = False
         self.write_paused = False
         self._transport = transport
         self._waiting = waiting
+        self._exempt = exempt
+        self.is_exempt = False
         self._writable: asyncio.Event | None = None
+
+    def exempt(self) -> None:
+        """Exempt the connection until it is lost, if there is room."""
+        if not self.is_exempt and self._exempt.number < self._exempt.limit:
+            self.is_exempt = True
+            self._exempt.number += 1
+
+    def lose(self) -> None:
+        """Release everything that waits, because the connection is lost."""
+        if self.is_exempt:
+            self.is_exempt = False
+            self._exempt.number -= 1
+        self.resume_writing()
 
     def pause_reading(self) -> None:
         """Pause reading."""
@@ -359,3 +382,13 @@ class Cycle:
         self._transport.write(b"".join(lines))
         self._complete()
         return True
+
+    @property
+    def is_exempt(self) -> bool:
+        """See `gateway.http.shortcut.Shortcut.is_exempt`."""
+        return self._flow.is_exempt
+
+    def exempt(self) -> None:
+        """See `gateway.http.shortcut.Shortcut.exempt`."""
+        if not self.disconnected:
+            self._flow.exempt()

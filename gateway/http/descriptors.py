@@ -14,8 +14,10 @@ MIN_CONNECTIONS: Final = 16
 log = logging.getLogger(__name__)
 
 
-def make_room(connections: int) -> int:
+def make_room(connections: int, beside: int = 0) -> int:
     """Raise the limit of open files to fit this many connections, as far as the system allows.
+
+    There is room for so many `beside` them only if the hard limit allows it too.
 
     Above the system's limit `accept` fails, and no client can connect until another one disconnects. So the limit on
     connections must be below it: return how many the process can hold. That is fewer if the hard limit of `ulimit -n`
@@ -23,12 +25,13 @@ def make_room(connections: int) -> int:
     """
     wanted = connections + RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    most = wanted + beside
+    if soft == resource.RLIM_INFINITY or soft >= most:
         return connections
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
     if allowed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed == wanted:
+    if allowed >= wanted:
         return connections
     possible = max(allowed - RESERVED, MIN_CONNECTIONS)
     log.warning(

@@ -19,6 +19,7 @@ class Limits:
         silent_seconds: how long a client may acknowledge nothing of a stream.
         max_unread_bytes: how many bytes may wait to be sent, on all connections together.
         idle_seconds: how long a connection without a request stays open.
+        max_exempt_connections: how many may be open beside `max_connections`; see `Shortcut.exempt`.
     """
 
     max_connections: int
@@ -31,3 +32,4 @@ class Limits:
     silent_seconds: float
     max_unread_bytes: int
     idle_seconds: float
+    max_exempt_connections: int = 0

@@ -1,4 +1,4 @@
-"""A faster way than ASGI events: a whole request body, and a whole response, in one call each."""
+"""Beside ASGI events: a whole request body, and a whole response, in one call each, and exempt connections."""
 
 from __future__ import annotations
 
@@ -26,4 +26,13 @@ class Shortcut(Protocol):
 
     def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
         """Send a whole response. If that would have to wait, return False and send nothing."""
+        ...
+
+    @property
+    def is_exempt(self) -> bool:
+        """Whether `exempt` was called for the connection, and there was room."""
+        ...
+
+    def exempt(self) -> None:
+        """Stop counting the connection among those of clients, because another process of ours has made it."""
         ...

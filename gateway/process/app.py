@@ -42,7 +42,7 @@ from gateway.settings.hosts import is_loopback
 from gateway.settings.model import ENDPOINT_PATH, Settings
 from gateway.tasks.model import TaskView
 from gateway.tokens.hop_messages import HOP_PATH, max_message_bytes
-from gateway.tokens.stream_receiver import max_stream_request_bytes
+from gateway.tokens.stream_receiver import MAX_RUNNING, max_stream_request_bytes
 from gateway.web.endpoint import ARRIVAL, Arrival, McpEndpoint
 from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy
@@ -333,7 +333,7 @@ def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
 
 def _connection_limits(settings: Settings) -> Limits:
     return Limits(
-        max_connections=make_room(settings.max_connections),
+        max_connections=make_room(settings.max_connections, beside=MAX_RUNNING),
         max_header_bytes=settings.max_header_bytes,
         max_headers=settings.max_headers,
         # The framing of a chunked body may take as much as the body itself, but no more. Other processes send a little
@@ -346,6 +346,7 @@ def _connection_limits(settings: Settings) -> Limits:
         silent_seconds=SILENT_SECONDS,
         max_unread_bytes=settings.max_unread_bytes,
         idle_seconds=IDLE_SECONDS,
+        max_exempt_connections=MAX_RUNNING,
     )
 
 

@@ -41,6 +41,7 @@ from gateway.runtime.version import __version__
 from gateway.sealing.hop import Process, Role
 from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
+from gateway.tokens.hop_messages import max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
@@ -118,17 +119,13 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     changes = ChangeHub()
     tracing = make_tracing(settings.replica_id)
     replica = ReplicaAddress(settings.replica_url or "", os.urandom(ID_BYTES))
-    neighbours = LocalNeighbours(keys, replica.boot, max_bytes=max_stream_request_bytes(settings.max_body_bytes))
+    max_request_bytes = max_stream_request_bytes(settings.max_body_bytes)
+    max_local_bytes = max(max_request_bytes, max_message_bytes(settings.max_body_bytes))
+    neighbours = LocalNeighbours(keys, replica.boot, max_bytes=max_local_bytes)
     sender = StreamSender(
         keys, Process(Role.REPLICA, replica.boot), telemetry, own_url=replica.url, neighbours=neighbours
     )
-    receiver = StreamReceiver(
-        keys,
-        replica,
-        neighbours=neighbours,
-        telemetry=telemetry,
-        max_bytes=max_stream_request_bytes(settings.max_body_bytes),
-    )
+    receiver = StreamReceiver(keys, replica, neighbours=neighbours, telemetry=telemetry, max_bytes=max_request_bytes)
     hold = functools.partial(_hold, replica, sender, receiver)
     upstreams = make_upstreams(settings, telemetry, tracing, changes.announce, hold)
     if upstreams is not None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from gateway.errors import GatewayError, HopReason
 from gateway.http.asgi import Receive, Scope, Send
-from gateway.http.shortcut import SHORTCUT
+from gateway.http.shortcut import SHORTCUT, Shortcut
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.headers import Headers
 from gateway.runtime.turns import Turns
@@ -74,9 +74,10 @@ class HopEndpoint:
         """Serve one HTTP request."""
         if self._patience is None or self._patience.loop.is_closed():  # the first request on this event loop
             self._patience = Patience()
-        exchange = Exchange(receive, send, [], self._patience, scope.pop(SHORTCUT, None))
+        shortcut: Shortcut | None = scope.pop(SHORTCUT, None)
+        exchange = Exchange(receive, send, [], self._patience, shortcut)
         try:
-            if not await self._serve(scope, exchange, _StreamedResponse(exchange, send)):
+            if not await self._serve(scope, exchange, _StreamedResponse(exchange, send, shortcut)):
                 await exchange.answer(404, [_CLOSE], b"")
         except ClientGone:
             pass
@@ -91,7 +92,8 @@ class HopEndpoint:
         """Serve a message. Return False if it gets no reply."""
         try:
             is_stream = self._check(scope) == STREAM_TYPE
-            message = await self._message(exchange, self.max_stream_bytes if is_stream else self.max_bytes)
+            max_bytes = self.max_stream_bytes if is_stream else self.max_bytes
+            message = await self._message(exchange, max_bytes, may_be_anybody=not output.is_to_known_process)
         except _NotTaken as not_taken:
             self.telemetry.hop_refused(not_taken.reason)
             return False
@@ -115,12 +117,15 @@ class HopEndpoint:
             raise _NotTaken(HopReason.MALFORMED)
         return kind
 
-    async def _message(self, exchange: Exchange, max_bytes: int) -> bytes:
-        """Return a message, which must be opened at once. Few are held at a time that are large or still arrive."""
+    async def _message(self, exchange: Exchange, max_bytes: int, *, may_be_anybody: bool) -> bytes:
+        """Return a message, which must be opened at once.
+
+        Few are held at a time that are large or still arrive, except on connections of processes that have the keys.
+        """
         message = exchange.whole_body()
         if message is not None and len(message) <= QUICK_BYTES:
             return message
-        if self._arriving >= MAX_ARRIVING:
+        if may_be_anybody and self._arriving >= MAX_ARRIVING:
             raise _NotTaken(HopReason.OVERLOADED)
         self._arriving += 1
         try:
@@ -143,16 +148,27 @@ class HopEndpoint:
 
 
 class _StreamedResponse:
-    """Implements `gateway.tokens.stream_receiver.StreamOutput`. The connection stays open for the next request."""
+    """Implements `gateway.tokens.stream_receiver.StreamOutput`.
 
-    def __init__(self, exchange: Exchange, send: Send) -> None:
+    The connection stays open for the next request, and does not count among those of clients.
+    """
+
+    def __init__(self, exchange: Exchange, send: Send, shortcut: Shortcut | None) -> None:
         self._exchange = exchange
         self._send = send
+        self._shortcut = shortcut
         self._is_begun = False
+
+    @property
+    def is_to_known_process(self) -> bool:
+        """Whether a sealed request has opened before on this connection."""
+        return self._shortcut is not None and self._shortcut.is_exempt
 
     async def write(self, data: bytes, *, more: bool) -> None:
         if not self._is_begun:
             self._is_begun = True
+            if self._shortcut is not None:
+                self._shortcut.exempt()
             if not more:
                 await self._exchange.answer(200, [_STREAM], data)
                 return

@@ -841,6 +841,20 @@ async def test_connections_up_to_the_limit_are_served_and_more_are_closed_at_onc
     assert transport.statuses == [200]
 
 
+async def test_exempt_connections_leave_their_places_to_others_up_to_a_limit() -> None:
+    server = Server(replace(LIMITS, max_exempt_connections=1))
+    held = [server.connect() for _ in range(LIMITS.max_connections)]
+    for connection, _ in held:
+        connection.data_received(HELLO)
+        assert connection.cycle is not None
+        connection.cycle.exempt()
+        connection.cycle.exempt()
+    assert [server.connect()[1].closed for _ in range(2)] == [False, True]
+    for connection, _ in held[:2]:
+        connection.connection_lost(None)
+    assert [server.connect()[1].closed for _ in range(2)] == [False, True]
+
+
 def wait(connection: Connection, seconds: float) -> None:
     """Let so many seconds pass."""
     for _ in range(int(seconds)):

@@ -32,8 +32,9 @@ class System:
 @pytest.mark.parametrize(
     ("before", "soft_after", "connections"),
     [
-        ((1024, 20_000), 4096 + RESERVED, 4096),
-        ((1024, UNLIMITED), 4096 + RESERVED, 4096),
+        ((1024, 5000), 5000, 4096),
+        ((1024, 20_000), 5096 + RESERVED, 4096),
+        ((1024, UNLIMITED), 5096 + RESERVED, 4096),
         ((20_000, 20_000), 20_000, 4096),
         ((UNLIMITED, UNLIMITED), UNLIMITED, 4096),
         ((4096 + RESERVED, 4096 + RESERVED), 4096 + RESERVED, 4096),
@@ -53,6 +54,6 @@ def test_the_soft_limit_is_raised_as_far_as_needed_and_possible(
     monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
     with caplog.at_level(logging.WARNING):
-        assert make_room(4096) == connections
+        assert make_room(4096, beside=1000) == connections
     assert system.limits == (soft_after, before[1])
     assert [record.levelname for record in caplog.records] == (["WARNING"] if connections < 4096 else [])

@@ -10,6 +10,7 @@ import pytest
 from gateway.http.limits import Limits
 from gateway.process.app import _connection_limits
 from gateway.settings.model import Settings
+from gateway.tokens.stream_receiver import MAX_RUNNING, max_stream_request_bytes
 from loadtest.cluster import clean_environment, new_key
 
 pytestmark = pytest.mark.slow
@@ -46,14 +47,21 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
         max_connections=17,
         max_header_bytes=5000,
         max_headers=23,
-        max_message_bytes=25_000,
+        max_message_bytes=5000 + max_stream_request_bytes(10_000),
         head_seconds=3,
         body_seconds=4,
         unread_seconds=5,
         silent_seconds=12,
         max_unread_bytes=1_048_577,
         idle_seconds=75,
+        max_exempt_connections=MAX_RUNNING,
     )
+
+
+@pytest.mark.setting("max_body_bytes")
+def test_the_framing_of_a_large_body_has_as_much_room_as_the_body() -> None:
+    settings = Settings.load({"GATEWAY_MAX_BODY_BYTES": "1000000", "GATEWAY_MAX_HEADER_BYTES": "5000"})
+    assert _connection_limits(settings).max_message_bytes == 2_005_000
 
 
 PRELOADED = """

@@ -18,20 +18,24 @@ from typing import Any, Final
 import pytest
 
 from gateway.errors import HopReason
+from gateway.observability.metrics import Telemetry
 from gateway.observability.process_metrics import ProcessTelemetry, StreamEnd
 from gateway.process.app import GatewayApp, _connection_limits
-from gateway.sealing.hop import NO_BOOT, Process, Role, SeenNonces
-from gateway.sealing.hop_frames import StreamReason, StreamRefused
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.hop import NO_BOOT, Head, HopContent, HopSealer, Process, Role, SeenNonces
+from gateway.sealing.hop_frames import FrameReader, StreamReason, StreamRefused
 from gateway.sealing.keyring import KeyRing
 from gateway.tokens import stream_receiver, stream_sender
-from gateway.tokens.hop_messages import LostPeer
+from gateway.tokens.hop_messages import HOP_PATH, Hops, LostPeer
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.stream_receiver import Send
 from gateway.tokens.stream_sender import STREAM_TYPE, AnswerStream, StreamSender
+from gateway.web import hop_endpoint
+from gateway.web.hop import HopClient
 from gateway.web.neighbours import LocalNeighbours
 from loadtest.cluster import new_key
-from tests.asgi import make_app
+from tests.asgi import HOST, Client, make_app
 from tests.http.serving import serving
 from tests.waiting import until
 from tests.web.relay import Relay, relaying
@@ -242,6 +246,30 @@ async def test_a_stream_is_no_load_and_takes_no_place(place: Place) -> None:
         await anext(stream)
         assert place.app._services.load.in_flight == 0
         place.handlers.release.set()
+
+
+@pytest.mark.setting("max_connections")
+async def test_streams_leave_clients_all_their_connections(runtime: Path) -> None:
+    async with relaying() as relay, placed(relay, max_connections=2) as place, contextlib.AsyncExitStack() as stack:
+        for _ in range(5):
+            await anext(await stack.enter_async_context(place.stream("wait", {})))
+        assert relay.connections == 5
+        clients = [await asyncio.open_connection("127.0.0.1", relay.port) for _ in range(3)]
+        answers = [await _alive(*client) for client in clients]
+        assert answers == [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n", b""]
+        place.handlers.release.set()
+        for _, writer in clients:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _alive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Return the first line of the answer to a client; b"" if its connection was closed."""
+    with contextlib.suppress(OSError):
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        return await reader.readline()
+    return b""
 
 
 async def test_the_handler_is_cancelled_when_its_reader_leaves(place: Place) -> None:
@@ -486,6 +514,55 @@ async def test_a_neighbour_needs_no_url(runtime: Path) -> None:
         assert (await place.refused("nothing")).reason == StreamReason.UNKNOWN_KIND
         assert (await place.lost("crash", after=2)).may_have_acted
         assert relay.connections == 0
+
+
+async def test_a_neighbour_gets_messages_with_the_largest_body_of_a_client(runtime: Path) -> None:
+    async with relaying() as relay, placed(relay, max_body_bytes=2_000_000) as place:
+        place.app._services.wires.hops.handle("count", lambda body: {"bytes": len(body["data"])})
+        telemetry = Telemetry()
+        neighbours = LocalNeighbours(make_keys(), b"m" * 16, max_bytes=1)
+        hops = Hops(
+            make_keys(),
+            ReplicaAddress("", b"m" * 16),
+            post=HopClient().post,
+            neighbours=neighbours,
+            telemetry=telemetry,
+            max_bytes=1,
+        )
+        assert await hops.ask(place.address, "count", {"data": bytes(2_000_000)}) == {"bytes": 2_000_000}
+
+
+async def test_large_requests_on_known_connections_are_not_kept_out_by_strangers(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.ask("echo")
+    monkeypatch.setattr(hop_endpoint, "MAX_ARRIVING", 0)
+    assert await place.ask("echo", data=bytes(500_000)) == [{"data": bytes(500_000)}]
+    assert place.relay.connections == 1
+    await place.sender.aclose()
+    stranger = make_sender(place.telemetry)
+    with pytest.raises(LostPeer):
+        async with stranger.stream(place.address, "echo", {"data": bytes(500_000)}, seconds=SECONDS, max_bytes=1):
+            pass
+    assert place.rejected(HopReason.OVERLOADED) == 1
+    await stranger.aclose()
+
+
+async def test_another_server_that_hosts_the_application_streams_too(runtime: Path) -> None:
+    app = make_app(seal_keys=KEY, replica_url="http://127.0.0.1:8080")
+    Handlers().register(app)
+    receiver = Process(Role.REPLICA, app._services.waiting.boot)
+    head = Head(Process(Role.WORKER, b"w" * 16), receiver, os.urandom(16), int(time.time() * 1000))
+    sealer = Sealer(KeyRing.parse(KEY), os.urandom)
+    url = "http://127.0.0.1:8080"
+    message = HopSealer(sealer, "tests", url).seal_stream_request(head, HopContent("notes", {"count": 3}))
+    answer = await Client(app).send([message], (HOST, (b"content-type", STREAM_TYPE)), path=HOP_PATH)
+    assert (answer.status, answer.headers["content-type"]) == (200, STREAM_TYPE.decode())
+    frames = FrameReader("tests", url, head, max_bytes=MAX_BYTES)
+    frames.feed(answer.body)
+    bodies = [frames.next_body(sealer) for _ in range(4)]
+    assert [body and body.get("note") for body in bodies] == [0, 1, 2, None]
+    assert frames.is_complete
 
 
 async def test_a_neighbour_that_was_killed_cannot_have_acted(runtime: Path) -> None:

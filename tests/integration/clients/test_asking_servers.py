@@ -166,7 +166,9 @@ async def test_progress_arrives_around_a_question(servers: AskingServers, site: 
     async with site.user("ada") as user:
         await user.call(f"{upstream}__report", {"who": who}, thinking(0), _meta={"progressToken": "mine"})
     told = [[notice["params"] for notice in reply.notices] for reply in user.replies]
-    steps = [{"progressToken": "mine", "progress": n, "total": 2, "message": m} for n, m in ((1, "before"), (2, "after"))]
+    steps = [
+        {"progressToken": "mine", "progress": n, "total": 2, "message": m} for n, m in ((1, "before"), (2, "after"))
+    ]
     assert told == [[steps[0]], [steps[1]]]
     assert servers.noted(who) == deleting(who, 3)
 
@@ -272,7 +274,9 @@ async def test_calls_of_one_caller_run_beside_those_that_wait_and_another_caller
     aside = {"how": how} if upstream.startswith("typescript") else {"aside": how == "aside"}
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for who in mine:
-            group.create_task(deletes(site, RELEASED, upstream, who, {"elicitation/create": answer}, caller="bob", **aside))
+            group.create_task(
+                deletes(site, RELEASED, upstream, who, {"elicitation/create": answer}, caller="bob", **aside)
+            )
         group.create_task(deletes(site, RELEASED, upstream, others, thinking(QUICKLY), caller="eve", **aside))
     for who in (*mine, others):
         assert servers.noted(who) == deleting(who)
