@@ -28,6 +28,9 @@ class EchoRelay:
 
         return run
 
+    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+        """See `Relay`."""
+
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """Keep nothing."""
 

@@ -55,6 +55,10 @@ class Relay(Protocol):
         """Keep in the journal what the task of a call needs; see `Served.prepare_task`."""
         ...
 
+    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+        """End a call that waits for its user; see `Served.abandon`."""
+        ...
+
 
 class Relayed(Served):
     """The common part of all relays."""
@@ -111,6 +115,10 @@ class Relayed(Served):
     async def prepare_task(self, requester: RequesterOf, journal: Journal) -> None:
         """Keep in the journal's slot what the legs need."""
         await self._relay.prepare_task(self, requester(), journal)
+
+    async def abandon(self, target: str, requester: RequesterOf, journal: Journal, /) -> None:
+        """End a call that waits for its user, if a process holds it."""
+        await self._relay.abandon(self, target, requester(), journal)
 
     def whole_result(self, value: Any, _target: str, _journal: Journal) -> dict[str, Any]:
         """Return the result of the other server as it came, without what only this server may say."""

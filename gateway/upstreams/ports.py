@@ -84,10 +84,14 @@ class HeldRound(dict[str, Any]):
 
 
 class Continued(msgspec.Struct, frozen=True):
-    """Continues a call that is held: its place, and the answers by the keys of its questions."""
+    """Continues a call that is held: its place, and the answers by the keys of its questions.
+
+    If it `cancels`, it ends the call instead.
+    """
 
     place: str
     answers: Mapping[str, Answer]
+    cancels: bool = False
 
 
 class RequestOptions(TypedDict):

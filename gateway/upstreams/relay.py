@@ -8,6 +8,7 @@ user, so any replica can run any leg.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import sys
@@ -25,6 +26,7 @@ from gateway.errors import (
     OLD_RESOURCE_NOT_FOUND,
     URL_ELICITATION_REQUIRED,
     CannotContinue,
+    GatewayError,
     InvalidRequestState,
     MissingCapability,
     Overloaded,
@@ -76,6 +78,9 @@ MAX_BUSY_PAUSES: Final = 60
 
 MAX_VISITS: Final = 3
 """How often the user of one call may be sent to URLs before the call is made."""
+
+ABANDON_SECONDS: Final = 5.0
+"""How long ending a call may take that its client has left."""
 
 _METHODS: Final[Mapping[Kind, str]] = {
     "tools": "tools/call",
@@ -229,6 +234,23 @@ class EntryRelay:
             self._relay.telemetry.failed(self.upstream, failure.reason)
             raise CannotContinue(texts.sentence_of(failure)) from failure
         journal.slot = msgspec.structs.replace(slot, token=token).to_map()
+
+    async def abandon(self, _served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+        """End a call that is held. If its holder cannot be reached, it ends after its time."""
+        with contextlib.suppress(GatewayError):  # nobody waits for the outcome
+            slot = self._slot(journal, requester)
+            if not slot.is_held or slot.state is None:
+                return
+            own = slot.own or self._own
+            params = {"uri": own} if self._method == "resources/read" else {"name": own}
+            await self._relay.client.request(
+                self._method,
+                params,
+                requester=caller_of(requester, self._relay.definition),
+                continued=Continued(slot.state, {}, cancels=True),
+                seconds=ABANDON_SECONDS,
+                max_bytes=self._relay.definition.max_result_bytes,
+            )
 
     def _named(self, slot: Slot, served: Relayed) -> Slot:
         """Return a slot with the upstream's name of a tool, where a worker could not tell it from ours."""

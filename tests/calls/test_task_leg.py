@@ -354,6 +354,9 @@ class Asking:
 
         return run
 
+    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+        """See `Relay`."""
+
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         raise AssertionError("the task exists already")
 

@@ -32,6 +32,9 @@ class Quiet:
 
         return run
 
+    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+        """See `Relay`."""
+
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         journal.slot = {"round": 0, "for": [served.name, requester.task_id]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import tempfile
@@ -19,7 +20,7 @@ from tests.upstreams.servers.session import InSessions
 from tests.upstreams.site import Reply, Site, User, entry
 from tests.upstreams.wires import WIRES, speaking
 from tests.wires.draft.messages import call_params
-from tests.wires.legacy.speaking import text_of
+from tests.wires.legacy.speaking import speak, text_of
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
 
@@ -33,6 +34,15 @@ HELD_SECONDS = 4
 """How long calls of the upstream `brief` wait for their users."""
 
 ANSWERS = {"elicitation/create": answer_of}
+
+
+async def never(_question: Any) -> dict[str, Any]:
+    """Wait for an end that does not come."""
+    await asyncio.Event().wait()
+    return {}
+
+
+NEVER = {"elicitation/create": never}
 EACH_ITS_OWN = [[files, answer_of({"params": {"message": f"Delete {files} files?"}})] for files in (3, 300)]
 
 
@@ -192,3 +202,18 @@ async def test_a_client_that_cannot_be_asked_makes_the_server_say_so(site: Site)
         (first, second) = (await user.call("held__delete")).said
     assert first[1]["code"] == second[1]["code"] == -32601
     assert "does not support elicitation/create" in first[1]["message"]
+
+
+async def test_a_client_of_a_session_that_leaves_while_it_is_asked_ends_its_call(
+    site: Site, server: InSessions
+) -> None:
+    sent = server.methods.count("notifications/cancelled")
+    async with site.client("hal") as client:
+        await speak(client)
+        leaving = asyncio.create_task(client.complete("tools/call", call_params("held__delete"), answers=NEVER))
+        await asyncio.to_thread(wait_until, lambda: site.metric("gateway_calls_waiting") > 0, "the question")
+        leaving.cancel()
+        await asyncio.wait({leaving})
+    await asyncio.to_thread(
+        wait_until, lambda: server.methods.count("notifications/cancelled") > sent, "the end of the call"
+    )

@@ -84,6 +84,9 @@ class Play:
 
         return run
 
+    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+        """See `Relay`."""
+
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         journal.slot = {"round": 0, **(journal.slot or {}), "prepared_for": served.name}
 

@@ -577,6 +577,8 @@ async def test_a_call_that_runs_ends_with_the_part_that_it_began_with() -> None:
 
         async def prepare_task(self, *_given: Any) -> None: ...
 
+        async def abandon(self, *_given: Any) -> None: ...
+
     slow = relayed_tool("one", "one__slow")
     slow._relay = Slow()
     app = app_with(Part("one", "one", {"one__slow": slow}))

@@ -120,6 +120,9 @@ class HoldingClient:
         call = self._holder.calls.find(place.call, self._target(method, params, options["requester"]))
         if call is None:
             raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
+        if continued.cancels:
+            call.cancel()
+            return {}
         waiter = _waiter(place.round, _digest(continued.answers), options, is_remote=is_remote)
         return self._result(call, await call.result(waiter, self._sending(method, params, options)))
 

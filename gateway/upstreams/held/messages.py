@@ -40,6 +40,7 @@ class RequestMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     max_bytes: int
     place: str = ""
     answers_json: bytes = b"{}"
+    cancels: bool = False
     principal: tuple[str, str, str] | None = None
     headers: dict[str, str] = {}
     token: str | None = None
@@ -56,7 +57,7 @@ class RequestMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def continued(self) -> Continued | None:
         """The answers, if this continues a call."""
-        return Continued(self.place, _decoded(self.answers_json)) if self.place else None
+        return Continued(self.place, _decoded(self.answers_json), self.cancels) if self.place else None
 
     def options(self) -> RequestOptions:
         """Return the options of the request, without those that only the process has that sends it."""
@@ -133,6 +134,7 @@ def request_body(
         max_bytes=options["max_bytes"],
         place="" if continued is None else continued.place,
         answers_json=b"{}" if continued is None else encode(continued.answers),
+        cancels=continued is not None and continued.cancels,
         principal=None if principal is None else (principal.issuer, principal.subject, principal.client_id),
         headers=dict(requester.headers),
         token=requester.token,

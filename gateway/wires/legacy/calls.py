@@ -77,6 +77,7 @@ class LegacyCalls:
     max_json_depth: int
     max_json_values: int
     _turns: Turns = field(default_factory=Turns, init=False)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def call(self, incoming: Incoming, /) -> Reply:
         """Answer `tools/call`.
@@ -121,7 +122,7 @@ class LegacyCalls:
         ran = await leg(incoming)
         if not conversation.questions:
             return ran
-        with self._open(incoming, conversation) as call:
+        with self._open(incoming, conversation) as call, self._abandoning(incoming, conversation):
             asked: Counter[str] = Counter()
             while conversation.questions:
                 asked.update(conversation.questions.keys())
@@ -131,6 +132,19 @@ class LegacyCalls:
                 ran = await leg(incoming)
                 conversation.answers = {}  # what the call still needs is in its journal
         return ran
+
+    @contextlib.contextmanager
+    def _abandoning(self, incoming: Incoming, conversation: Conversation) -> Iterator[None]:
+        """If the context ends early, end what the call has begun elsewhere: nobody can continue it."""
+        try:
+            yield
+        except BaseException:
+            journal, served = conversation.journal, ensured(conversation.served, "its first leg has run")
+            if journal is not None:
+                ending = asyncio.create_task(served.abandon(conversation.target, incoming.requester, journal))
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
+            raise
 
     @contextlib.contextmanager
     def _open(self, incoming: Incoming, conversation: Conversation) -> Iterator[WaitingCall]:
