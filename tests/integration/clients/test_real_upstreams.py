@@ -201,7 +201,7 @@ def in_session(upstream: str) -> str:
 
 @every_stream
 async def test_a_question_ends_the_call_within_a_second(site: Site, upstream: str) -> None:
-    async with site.user(f"asked-{upstream}") as user:
+    async with site.user(f"asked-{upstream}", capabilities={}) as user:
         for _ in site.urls:
             began = time.monotonic()
             await user.call(f"{upstream}__echo", {"text": "hi"})
@@ -235,7 +235,7 @@ async def test_a_tool_that_the_sdk_runs_only_as_a_task_is_a_tool(site: Site, ups
 
 
 async def test_a_question_on_the_stream_of_the_session_ends_the_call_too(site: Site) -> None:
-    async with site.user("aside") as user:
+    async with site.user("aside", capabilities={}) as user:
         for _ in site.urls:
             reply = await user.call("typescript1-sessions__ask_aside")
             assert reply.result["isError"]
