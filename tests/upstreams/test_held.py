@@ -18,6 +18,7 @@ from gateway.upstreams.held.calls import MAX_HELD_BY_CALLER
 from loadtest.cluster import wait_until
 from tests.upstreams.servers.session import InSessions
 from tests.upstreams.site import Reply, Site, User, entry
+from tests.upstreams.test_programs import program
 from tests.upstreams.wires import WIRES, speaking
 from tests.wires.draft.messages import call_params
 from tests.wires.legacy.speaking import speak, text_of
@@ -56,6 +57,9 @@ def server() -> Iterator[InSessions]:
 def site(server: InSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     upstreams = {
         "held": entry(server.url, scope="caller"),
+        "child": program(scope="caller"),
+        "further": program(scope="caller"),
+        "shared": program(scope="shared"),
         "brief": entry(server.url, scope="caller", held_seconds=HELD_SECONDS),
     }
     with Site(tmp_path_factory.mktemp("held"), upstreams) as site:
@@ -80,10 +84,10 @@ async def asked(user: User, upstream: str = "held", **arguments: Any) -> tuple[d
 
 
 @every_wire
-@pytest.mark.parametrize("on", ["call", "session"])
-async def test_two_questions_get_the_answers_that_belong_to_them(site: Site, wire: str, on: str) -> None:
+@pytest.mark.parametrize(("upstream", "on"), [("held", "call"), ("held", "session"), ("child", "")])
+async def test_two_questions_get_the_answers_that_belong_to_them(site: Site, wire: str, upstream: str, on: str) -> None:
     async with speaking(wire, site, "ada") as call:
-        result = await call("tools/call", call_params("held__delete", {"on": on}), ANSWERS)
+        result = await call("tools/call", call_params(f"{upstream}__delete", {"on": on}), ANSWERS)
     assert json.loads(text_of(result)) == EACH_ITS_OWN
 
 
@@ -217,3 +221,49 @@ async def test_a_client_of_a_session_that_leaves_while_it_is_asked_ends_its_call
     await asyncio.to_thread(
         wait_until, lambda: server.methods.count("notifications/cancelled") > sent, "the end of the call"
     )
+
+
+@pytest.mark.parametrize("upstream", ["held", "child"])
+async def test_calls_of_one_caller_at_once_each_get_their_own_question(site: Site, upstream: str) -> None:
+    async with site.user("ivy", urls=site.urls[:1], seconds=60) as user:
+
+        async def deleted(files: int) -> Any:
+            reply = await user.call(f"{upstream}__delete", {"files": [files], "on": "session"}, ANSWERS)
+            return reply.said
+
+        files = range(1, 7)
+        said = await asyncio.gather(*(deleted(number) for number in files))
+    assert said == [[[number, answer_of({"params": {"message": f"Delete {number} files?"}})]] for number in files]
+
+
+async def test_a_call_takes_a_further_program_while_others_wait_for_their_users(site: Site) -> None:
+    async with site.user("jo", urls=site.urls[:1]) as user:
+        held = [await asked(user, "further", files=[number]) for number in (1, 2)]
+        assert (await user.call("further__echo", {"a": 1})).said == {"a": 1}
+        for number, (params, reply) in enumerate(held, 1):
+            (question,) = reply.result["inputRequests"].values()
+            assert question["params"]["message"] == f"Delete {number} files?"
+            last = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+            assert last.said[0][0] == number
+
+
+async def test_a_question_on_a_connection_of_all_callers_is_refused_in_words(site: Site) -> None:
+    async with site.user("kim") as user:
+        (first, second) = (await user.call("shared__delete", answers=ANSWERS)).said
+    for refused in (first[1], second[1]):
+        assert refused["code"] == -32601
+        assert 'the option "scope" of the upstream, set to caller' in refused["message"]
+
+
+async def test_a_question_that_is_withdrawn_at_once_is_not_asked(site: Site) -> None:
+    async with site.user("lee") as user:
+        reply = await user.call("child__delete", {"withdraws": True})
+    assert reply.said == [[3, "withdrawn"], [300, "withdrawn"]]
+
+
+async def test_a_late_question_of_a_call_that_was_left_is_not_shown_as_one_of_the_next(site: Site) -> None:
+    async with site.user("mo", urls=site.urls[:1], seconds=0.5) as user:
+        with pytest.raises(httpx.ReadTimeout):
+            await user.call("child__hang")
+    async with site.user("mo", urls=site.urls[:1]) as user:
+        assert (await user.call("child__delete", answers=ANSWERS)).said == EACH_ITS_OWN

@@ -166,6 +166,24 @@ def sign_in(number: Any, _meta: Arguments, given: Arguments) -> None:
     send({"id": number, "error": {"code": -32042, "message": "Sign in first", "data": {"elicitations": [url]}}})
 
 
+def delete(number: Any, _meta: Arguments, given: Arguments) -> None:
+    """Ask for consent to delete some files, then for many more."""
+    form = {"type": "object", "properties": {"sure": {"type": "string"}}, "required": ["sure"]}
+    answers = []
+    for files in given.get("files", (3, 300)):
+        key = f"{number}-{files}"
+        params = {"mode": "form", "message": f"Delete {files} files?", "requestedSchema": form}
+        send({"id": key, "method": "elicitation/create", "params": params})
+        if given.get("withdraws"):
+            send({"method": "notifications/cancelled", "params": {"requestId": key}})
+            answers.append([files, "withdrawn"])
+            continue
+        with _replied:
+            _replied.wait_for(lambda wanted=key: wanted in _replies)
+            answers.append([files, _replies.pop(key)])
+    answer(number, answers)
+
+
 def act(number: Any, _meta: Arguments, given: Arguments) -> None:
     """Append a key to the file that `EFFECTS` names, and answer; work before and after it."""
     time.sleep(given["seconds"])
@@ -180,7 +198,7 @@ TOOLS: Mapping[str, Callable[[Any, Arguments, Arguments], None]] = {
     tool.__name__: tool
     for tool in (
         *(echo, about, slow, hang, notices, noise, asks, half, die, flood, large, written, complain, change),
-        *(deaf, pester, sign_in, act),
+        *(deaf, pester, sign_in, delete, act),
     )
 }
 IN_PLACE = frozenset({"deaf", "pester"})
