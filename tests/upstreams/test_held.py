@@ -238,12 +238,16 @@ async def test_calls_of_one_caller_at_once_each_get_their_own_question(site: Sit
 
 async def test_a_call_takes_a_further_program_while_others_wait_for_their_users(site: Site) -> None:
     async with site.user("jo", urls=site.urls[:1]) as user:
-        held = [await asked(user, "further", files=[number]) for number in (1, 2)]
+        params, reply = await asked(user, "further", files=[1])
         assert (await user.call("further__echo", {"a": 1})).said == {"a": 1}
-        for number, (params, reply) in enumerate(held, 1):
-            (question,) = reply.result["inputRequests"].values()
+        assert (await user.call("further__delete", {"files": [2]}, ANSWERS)).said[0][0] == 2
+        other, second = await asked(user, "further", files=[3])
+        refused = await user.call("further__echo", {"a": 1})
+        assert "accepts no further requests at the moment" in refused.text, "half of the connections are one caller's"
+        for again, asks, number in ((params, reply, 1), (other, second, 3)):
+            (question,) = asks.result["inputRequests"].values()
             assert question["params"]["message"] == f"Delete {number} files?"
-            last = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+            last = await user.send("tools/call", {**again, **await user.retry(asks, ANSWERS)})
             assert last.said[0][0] == number
 
 
