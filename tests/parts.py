@@ -28,7 +28,7 @@ class EchoRelay:
 
         return run
 
-    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+    async def abandon(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """See `Relay`."""
 
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:

@@ -216,7 +216,7 @@ class Served(Generic[P, R_co]):
             Exception: the call cannot become a task.
         """
 
-    async def abandon(self, _target: str, _requester: RequesterOf, _journal: Journal, /) -> None:
+    async def abandon(self, _requester: RequesterOf, _journal: Journal, /) -> None:
         """End a call that has asked and cannot be continued, because its client has left."""
 
     async def _run(

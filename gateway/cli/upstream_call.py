@@ -20,7 +20,7 @@ from gateway.registry.relayed import forwarded_question
 from gateway.settings.model import Settings
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.failures import UpstreamError, UpstreamFailure
-from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.ports import Continued, HeldRound, UpstreamCaller
 
 MAX_ROUNDS: Final = 20
 """How often a tool may ask, or ask to be called again."""
@@ -117,6 +117,7 @@ class _Trial:
             headers = mirrored(compile_param_headers(tool.get("inputSchema", {})), arguments)
         except InvalidParamHeader as error:
             raise Misasked(f"its x-mcp-header breaks the rules: {error}") from None
+        continued: Continued | None = None
         for _ in range(MAX_ROUNDS):
             result = await connection.client.request(
                 "tools/call",
@@ -126,6 +127,7 @@ class _Trial:
                 on_notice=self._notice,
                 wants_progress=True,
                 log_level="info",
+                continued=continued,
                 seconds=self._definition.timeout_seconds,
                 max_bytes=self._definition.max_result_bytes,
             )
@@ -133,8 +135,13 @@ class _Trial:
             if asked is None:
                 return result
             params = {"name": tool["name"], "arguments": arguments}
-            if asked.questions:
-                params["inputResponses"] = {question.key: self._answer(question) for question in asked.questions}
+            answers = {question.key: self._answer(question) for question in asked.questions}
+            if isinstance(result, HeldRound):
+                results = {key: {"result": answer} for key, answer in answers.items()}
+                continued = Continued(asked.state or "", results)
+                continue
+            if answers:
+                params["inputResponses"] = answers
             # While the user was typing, nothing noticed whether the upstream closed the connection.
             await asyncio.sleep(PAUSE_SECONDS)
             if asked.state is not None:

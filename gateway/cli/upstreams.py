@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from gateway.process.upstreams import Connecting, UpstreamConnection
 from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.deviations import Heal, uncounted
 from gateway.registry.parts import Part
+from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings, secret_values
+from gateway.tokens.request_ids import ReplicaAddress
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.client.eras import KnownEra
@@ -29,6 +32,7 @@ from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.healing import Healing
+from gateway.upstreams.held.holder import Holder
 from gateway.upstreams.lists.listing import (
     GATEWAY,
     MAX_BYTES,
@@ -182,11 +186,13 @@ async def connected(
 ) -> AsyncIterator[UpstreamConnection]:
     """Give a client of an upstream while the context is open."""
     children, telemetry = Children(MOST_CHILDREN), metrics or UpstreamMetrics(CollectorRegistry())
-    connecting = Connecting(telemetry, str(settings.upstreams), children, secret_values(settings))
+    holder = Holder(address=ReplicaAddress("", os.urandom(ID_BYTES)))
+    connecting = Connecting(telemetry, str(settings.upstreams), children, secret_values(settings), holder=holder)
     connection = connecting.connect(definition)
     try:
         yield connection
     finally:
+        await holder.calls.aclose()
         await connection.aclose()
         await connecting.objects.aclose()
         await children.aclose()

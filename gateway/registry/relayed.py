@@ -55,7 +55,7 @@ class Relay(Protocol):
         """Keep in the journal what the task of a call needs; see `Served.prepare_task`."""
         ...
 
-    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+    async def abandon(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """End a call that waits for its user; see `Served.abandon`."""
         ...
 
@@ -116,9 +116,9 @@ class Relayed(Served):
         """Keep in the journal's slot what the legs need."""
         await self._relay.prepare_task(self, requester(), journal)
 
-    async def abandon(self, target: str, requester: RequesterOf, journal: Journal, /) -> None:
+    async def abandon(self, requester: RequesterOf, journal: Journal, /) -> None:
         """End a call that waits for its user, if a process holds it."""
-        await self._relay.abandon(self, target, requester(), journal)
+        await self._relay.abandon(self, requester(), journal)
 
     def whole_result(self, value: Any, _target: str, _journal: Journal) -> dict[str, Any]:
         """Return the result of the other server as it came, without what only this server may say."""

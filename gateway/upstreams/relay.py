@@ -235,7 +235,7 @@ class EntryRelay:
             raise CannotContinue(texts.sentence_of(failure)) from failure
         journal.slot = msgspec.structs.replace(slot, token=token).to_map()
 
-    async def abandon(self, _served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+    async def abandon(self, _served: Relayed, requester: Requester, journal: Journal) -> None:
         """End a call that is held. If its holder cannot be reached, it ends after its time."""
         with contextlib.suppress(GatewayError):  # nobody waits for the outcome
             slot = self._slot(journal, requester)

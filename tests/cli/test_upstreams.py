@@ -320,3 +320,11 @@ def test_a_tool_of_a_program_is_called_in_the_terminal(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, good=program())
     assert terminal.call("good", "echo", "text=hello") == 0
     assert json.loads(terminal.said[-1]) == {"text": "hello"}
+
+
+def test_a_program_that_asks_in_the_middle_of_a_call_is_answered_in_the_terminal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, good=program())
+    assert terminal.call("good", "delete", types=("three", "many")) == 0
+    assert [line for line in terminal.said if line.startswith("Delete")] == ["Delete 3 files?", "Delete 300 files?"]
+    answers = [{"action": "accept", "content": {"sure": text}} for text in ("three", "many")]
+    assert json.loads(terminal.said[-1]) == [[3, answers[0]], [300, answers[1]]]

@@ -32,7 +32,7 @@ class Quiet:
 
         return run
 
-    async def abandon(self, served: Relayed, target: str, requester: Requester, journal: Journal) -> None:
+    async def abandon(self, served: Relayed, requester: Requester, journal: Journal) -> None:
         """See `Relay`."""
 
     async def prepare_task(self, served: Relayed, requester: Requester, journal: Journal) -> None:

@@ -141,7 +141,7 @@ class LegacyCalls:
         except BaseException:
             journal, served = conversation.journal, ensured(conversation.served, "its first leg has run")
             if journal is not None:
-                ending = asyncio.create_task(served.abandon(conversation.target, incoming.requester, journal))
+                ending = asyncio.create_task(served.abandon(incoming.requester, journal))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
             raise

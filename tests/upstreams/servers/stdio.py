@@ -179,7 +179,8 @@ def delete(number: Any, _meta: Arguments, given: Arguments) -> None:
             answers.append([files, "withdrawn"])
             continue
         with _replied:
-            _replied.wait_for(lambda wanted=key: wanted in _replies)
+            while key not in _replies:
+                _replied.wait()
             answers.append([files, _replies.pop(key)])
     answer(number, answers)
 
