@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from gateway.errors import Overloaded
 from gateway.sealing.hop_frames import StreamReason, StreamRefused
@@ -40,6 +41,9 @@ SPARE_SECONDS: Final = 30.0
 
 SPARE_BYTES: Final = 1 << 20
 """How much larger than the upstream's own answer a message with it may be."""
+
+MAX_WAITING_NOTICES_BYTES: Final = 1 << 20
+"""How much of the notices of one request may wait until the other process reads them."""
 
 _PASSED_ON: Final = {
     StreamReason.DRAINING: "it is about to end",
@@ -81,15 +85,13 @@ class Holder:
         upstream = self.upstreams.get((message.upstream, message.identity))
         if upstream is None:
             return answer_body(UpstreamFailure(message.upstream, Reason.CHANGED, sent=bool(message.place)))
-        notices = _NoticesOnTheWay(send)
-        try:
-            result = await upstream.serve(message, notices.add)
-        except (UpstreamError, UpstreamFailure, Overloaded) as problem:
-            result_or_problem: Mapping[str, Any] | Exception = problem
-        else:
-            result_or_problem = result
-        await notices.sent()
-        return answer_body(result_or_problem)
+        outcome: Mapping[str, Any] | Exception
+        async with _NoticesOnTheWay(send) as notices:
+            try:
+                outcome = await upstream.serve(message, notices.add)
+            except (UpstreamError, UpstreamFailure, Overloaded) as problem:
+                outcome = problem
+        return answer_body(outcome)
 
     async def send(
         self,
@@ -149,24 +151,39 @@ class Holder:
 
 
 class _NoticesOnTheWay:
-    """Sends notices in their order while a request runs."""
+    """Sends notices in their order while a request runs; a context that ends when all are sent.
+
+    If the other process reads slowly, the newest ones are dropped, as for clients that read slowly.
+    """
 
     def __init__(self, send: SendBody) -> None:
         self._send = send
-        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._bytes = 0
         self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._task is not None and kind is not None:
+            self._task.cancel()
+        elif self._task is not None:
+            await self._task
 
     def add(self, method: str, told: dict[str, Any]) -> None:
         """Send a notice soon."""
-        self._waiting.put_nowait(notice_body(method, told))
+        body = notice_body(method, told)
+        size = len(body["told_json"])
+        if self._bytes + size > MAX_WAITING_NOTICES_BYTES:
+            return
+        self._bytes += size
+        self._waiting.append(body)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
-    async def sent(self) -> None:
-        """Wait until all are sent."""
-        if self._task is not None:
-            await self._task
-
     async def _run(self) -> None:
-        while not self._waiting.empty():
-            await self._send(self._waiting.get_nowait())
+        while self._waiting:
+            body = self._waiting.popleft()
+            await self._send(body)
+            self._bytes -= len(body["told_json"])
