@@ -71,13 +71,13 @@ class Counting(UpstreamMetrics):
 def sessions_with(
     http: HttpClient, telemetry: UpstreamMetrics, scope: Scope = "caller", **limits: Any
 ) -> SessionClient:
-    """Return a client of an upstream that is called in sessions."""
+    """Return a client of an upstream that is called in sessions. It forwards `x-tenant`."""
     pool = ConnectionPool(
         NAME,
         lambda subscribers: HttpSession(
             NAME,
             http,
-            PlainHeaders(),
+            PlainHeaders(forwarded=["x-tenant"]),
             telemetry,
             client_info=CLIENT_INFO,
             streams=http,
