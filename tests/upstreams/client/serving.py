@@ -47,9 +47,9 @@ class Counting(UpstreamMetrics):
         assert upstream == NAME
         self.reasons.append(Reason(reason))
 
-    def dropped(self, upstream: str, what: str) -> None:
+    def dropped(self, upstream: str, what: str, count: int = 1) -> None:
         assert upstream == NAME
-        self.things.append(what)
+        self.things.extend([what] * count)
 
     def value(self, metric: str, **labels: str) -> float:
         """Return the value of a metric, 0 if it has none."""
