@@ -220,8 +220,9 @@ class Children:
         return child
 
     def offer(self, lender: Lender) -> None:
-        """Let somebody who waits have the room of a child that is not used any more."""
-        any(self._borrows(owner, lender) for owner in self._waiting)
+        """Let somebody who waits have the room of a child that is not used any more; only `lenders` have children."""
+        if lender in self.lenders:
+            any(self._borrows(owner, lender) for owner in self._waiting)
 
     def _borrows(self, owner: Hashable, lender: Lender) -> bool:
         """Have an unused child end for an owner who waits. Those of everybody neither end for others nor borrow."""

@@ -168,9 +168,10 @@ class UpstreamMetrics:
         """Count a failure."""
         self._failures.labels(upstream, reason).value += 1
 
-    def dropped(self, upstream: str, what: str) -> None:
-        """Count something that an upstream sent and nobody gets."""
-        self._dropped.labels(upstream, what).value += 1
+    def dropped(self, upstream: str, what: str, count: int = 1) -> None:
+        """Count what an upstream sent and nobody gets."""
+        if count:
+            self._dropped.labels(upstream, what).value += count
 
     def healed(self, upstream: str, kind: str) -> bool:
         """Count a deviation that was healed. Return whether the log should have it, which is once an hour."""

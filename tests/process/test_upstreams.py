@@ -14,17 +14,23 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.authoring.tools import Tool
+from gateway.children.children import NoRoomForChild
 from gateway.errors import ConfigurationError
+from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.process.preflight import find_upstream_problems
 from gateway.process.replica import Services, build
-from gateway.process.upstreams import ServedUpstreams
+from gateway.process.upstreams import Connecting, ServedUpstreams, children_shared_by_callers
 from gateway.registry.registry import Registry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
+from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.lists.caller_lists import ListsByCaller
 from gateway.upstreams.watching import UpstreamWatcher
 from loadtest.cluster import new_key
+from tests.children.running import python
+from tests.upstreams.client.test_sessions import BOB
 from tests.upstreams.servers.recording import Recording
+from tests.upstreams.servers.session import InSessions
 from tests.waiting import until
 
 SETTINGS = {"GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none", "GATEWAY_SEAL_KEYS": new_key()}
@@ -189,3 +195,39 @@ async def test_a_replica_is_ready_whatever_its_upstreams_do(tmp_path: Path) -> N
     services = build(settings_of(written(tmp_path / "upstreams.json", gone=entry("http://127.0.0.1:9/mcp"))))
     async with asyncio.timeout(5), serving(services) as upstreams:
         assert [part.name for part in upstreams.parts] == ["gone"]
+
+
+async def test_who_waits_for_a_child_ends_no_session_of_another_kind(tmp_path: Path) -> None:
+    class Noticing:
+        """Has no child. It is asked while another caller waits for one."""
+
+        asked = asyncio.Event()
+
+        def make_room(self, *_: Any) -> bool:
+            self.asked.set()
+            return False
+
+    children, lender = children_shared_by_callers(2), Noticing()
+    children.lenders.add(lender)
+    connecting = Connecting(UpstreamMetrics(CollectorRegistry()), "upstreams.json", children)
+    with InSessions() as server:
+        file = written(tmp_path / "upstreams.json", one=entry(server.url, era="session"))
+        (definition,) = UpstreamReader(Path(file)).read().definitions
+        connection = connecting.connect(definition)
+        try:
+            for owner in (BOB.principal, None):
+                await children.start(python("import sys; sys.stdin.read()"), owner)
+            waiting = asyncio.create_task(children.start(python(""), "mallory"))
+            await lender.asked.wait()
+            for number in (1, 2):
+                params = {"name": "count", "arguments": {}}
+                result = await connection.client.request(
+                    "tools/call", params, requester=BOB, seconds=20.0, max_bytes=1 << 20
+                )
+                assert result["content"][0]["text"] == f"1: {number}"
+                assert not waiting.done()
+            with pytest.raises(NoRoomForChild):
+                await waiting
+        finally:
+            await connection.aclose()
+            await children.aclose()

@@ -10,14 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gateway.protocol.ignorable import IGNORABLE
+
 _CONTROL: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 """Unicode category Cc, but tab and line feed."""
-
-_IGNORABLE: Final = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-"""Unicode property Default_Ignorable_Code_Point: shown as nothing, assigned or not. It includes all tags."""
 
 _FORMAT: Final = "\ufff9-\ufffb\U00013430-\U0001343f"
 """The rest of category Cf, but the number signs of Arabic, Syriac and Kaithi, which are visible."""
@@ -49,7 +45,7 @@ _NEEDED: Final = (
 """A joiner between two letters or two emoji or after a virama, the selector that makes an emoji or a keycap, and the
 space between two words of braille."""
 
-_UNSEEN: Final = re.compile(f"(?!{_NEEDED})[{_CONTROL}{_IGNORABLE}{_FORMAT}{_BLANK}]")
+_UNSEEN: Final = re.compile(f"(?!{_NEEDED})[{_CONTROL}{IGNORABLE}{_FORMAT}{_BLANK}]")
 
 
 def without_unseen(text: str) -> str:

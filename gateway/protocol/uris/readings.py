@@ -2,18 +2,19 @@
 
 Parsers agree on a canonical URI, but a server may decode it several times, or use only its host and path. A rule that
 forbids or protects a resource must hold for each of these readings. They are compared in a reduced form, which has no
-case, no doubled slashes and no dot segments: `scheme:/host/path`.
+case, no unseen characters, no doubled slashes and no dot segments: `scheme:/host/path`.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
+from gateway.protocol.ignorable import IGNORABLE
 from gateway.protocol.uris.authority import DEFAULT_PORTS
 
 __all__ = ["WILDCARDS", "inner_readings", "is_ambiguous", "outgrows", "readings", "reduced_glob", "with_bare_host"]
@@ -26,13 +27,16 @@ _OF_GLOBS: Final = str.maketrans(WILDCARDS)
 _ONLY_WILDCARDS: Final = re.compile("[/\ufdd0\ufdd1]*")
 _SET: Final = re.compile(r"\[!?\]?[^\]]*\]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
-_DROPPED: Final = re.compile(r"[\x00-\x1f\x7f]")
+_DROPPED: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{IGNORABLE}]")
 _SLASHES: Final = re.compile(r"/+")
 _PARAMETERS: Final = re.compile(r";[^/?#]*")
 _BEHIND_PATH: Final = re.compile(r"[?#]")
 _AUTHORITY: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#{}]*)(?![^/?#])", re.ASCII)
 _PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
-_AMBIGUOUS: Final = re.compile(r"[/\\%;]")
+_ENDINGS: Final = re.compile("(?<![\ufdd0\ufdd1 .])[ .]+(?=/|$)")
+"""Blanks and dots at the end of a segment, which Windows drops; in a glob, not behind a wildcard."""
+_AMBIGUOUS: Final = re.compile(r"[/\\%;]|:\$|^[^.]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?$")
+"""May lead to other segments. On Windows, kinds of streams (`x::$DATA`) and short names (`SECRET~1`) do."""
 _DOTS: Final = frozenset({".", ".."})
 
 
@@ -54,7 +58,7 @@ def readings(uri: str) -> tuple[str, ...]:
             path = path.rstrip()
             for text in dict.fromkeys((rest, path, _PARAMETERS.sub("", rest), _PARAMETERS.sub("", path))):
                 forms.extend(_placed(scheme, text))
-        for form in forms:
+        for form in _with_endings_dropped(forms):
             bare = form.rstrip("/")
             found.update(dict.fromkeys((bare, f"{bare}/", bare + tail, f"{bare}/{tail}")))
     return tuple(found)
@@ -67,7 +71,7 @@ def reduced_glob(glob: str) -> tuple[str, ...]:
         found[_SLASHES.sub("/", plain)] = None
         scheme, colon, rest = plain.partition(":")
         found.update(dict.fromkeys(_placed(scheme, rest, is_glob=True) if colon else [_resolved(plain)]))
-    return tuple(found)
+    return _with_endings_dropped(found)
 
 
 def inner_readings(uri: str) -> tuple[str, ...]:
@@ -92,15 +96,16 @@ def inner_readings(uri: str) -> tuple[str, ...]:
 def is_ambiguous(uri: str) -> bool:
     """Return whether servers may find other segments in the path of a canonical URI than it has.
 
-    It has an empty one or parameters, or decoding makes slashes, dot segments or further encodings of it.
+    It has an empty one or parameters, or decoding makes slashes, dot segments or further encodings of it. Or Windows
+    reads a part of it in another way.
     """
     rest = uri.partition(":")[2] if _SCHEME.match(uri) else uri
     path = _BEHIND_PATH.split(rest, maxsplit=1)[0]
     path = path.removeprefix("//") if rest is not uri else path
     if "//" in path:
         return True
-    segments = [unicodedata.normalize("NFKC", unquote(segment)) for segment in path.split("/")]
-    return any(_AMBIGUOUS.search(segment) or segment.strip() in _DOTS for segment in segments)
+    segments = [_cleaned(unquote(segment)) for segment in path.split("/") if segment]
+    return any(_AMBIGUOUS.search(segment) or not segment.strip(" .") for segment in segments)
 
 
 def with_bare_host(uri: str) -> str:
@@ -127,7 +132,7 @@ def _levels(text: str) -> tuple[str, ...]:
     """Return a text as it is and after each decoding, without case."""
     found: dict[str, None] = {}
     for _ in range(_MAX_ENCODINGS + 1):
-        found[_cleaned(_cleaned(text).casefold())] = None
+        found[_folded(_cleaned(text))] = None
         if "%" not in text:
             break
         text = unquote(text)
@@ -136,6 +141,18 @@ def _levels(text: str) -> tuple[str, ...]:
 
 def _cleaned(text: str) -> str:
     return _DROPPED.sub("", unicodedata.normalize("NFKC", text)).replace("\\", "/").strip()
+
+
+def _folded(text: str) -> str:
+    """Return a text without case: the same for all that are equal in lower, upper or folded letters."""
+    return _cleaned(text.upper().casefold()).replace("i\u0307", "i")
+
+
+def _with_endings_dropped(forms: Iterable[str]) -> tuple[str, ...]:
+    """Return reduced forms, and what Windows takes them for."""
+    found = dict.fromkeys(forms)
+    found.update(dict.fromkeys(_SLASHES.sub("/", _ENDINGS.sub("", form)) for form in tuple(found)))
+    return tuple(found)
 
 
 def _placed(scheme: str, text: str, *, is_glob: bool = False) -> Iterator[str]:

@@ -204,6 +204,12 @@ class EraClient:
         if self._unreachable != before:
             self._learning.release()
             raise UpstreamFailure(self._upstream, Reason.UNREACHABLE, sent=False)
+        learning = asyncio.create_task(self._stepped(probe, step))
+        learning.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
+        return await asyncio.shield(learning)
+
+    async def _stepped(self, probe: _Probe, step: _Step) -> dict[str, Any]:
+        """Ask the upstream, also if the request leaves: a session that was begun is to be ended."""
         try:
             return await step(probe)
         except UpstreamFailure as failure:

@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from gateway.children.children import ChildFailure, ChildProcess, Children, NoRoomForChild, Program
@@ -34,7 +34,10 @@ LINES_PER_SECOND: Final = 20
 LINES_AT_ONCE: Final = 100
 """How many lines the log takes, on average and for a moment. Of longer ones it has the beginning."""
 
-_PIECE_BYTES: Final = 16 * 1024
+PIECE_BYTES: Final = 16 * 1024
+PAUSE_SECONDS: Final = 0.01
+"""How much of a standard error is read at once, and how long the pause is after that."""
+
 _LINE_BYTES: Final = 4 * LINE_CHARACTERS
 
 
@@ -178,32 +181,29 @@ class UpstreamProgram:
         return found
 
     async def log_errors(self, errors: asyncio.StreamReader) -> None:
-        """Log the lines of a standard error, unless there are too many.
+        """Log the lines of a standard error, unless there are too many: of those, only the last ones are looked at.
 
-        All of it is read, so that the program never waits.
+        All of it is read, with a pause after each piece. So what a program writes takes little of the time of others.
         """
         unfinished, budget, left_out = b"", _LineBudget(self._clock), 0
-        while piece := await errors.read(_PIECE_BYTES):
-            *lines, unfinished = (unfinished + piece).split(b"\n")
+        while piece := await errors.read(PIECE_BYTES) or (unfinished and b"\n"):  # the end also ends a line
+            *lines, rest = (unfinished + piece).split(b"\n", budget.room())
+            more = rest.count(b"\n")
+            *last, unfinished = rest.rsplit(b"\n", LAST_LINES + 1)
             unfinished = unfinished[:_LINE_BYTES]
-            for line in lines:
-                left_out += not self._logged(line, budget)
-        if unfinished:
-            left_out += not self._logged(unfinished, budget)
+            self._log(lines, budget)
+            self.last_lines.extend(_texts(last[-LAST_LINES:]))
+            self._telemetry.dropped(self._upstream, "stderr", more)
+            left_out += more
+            await asyncio.sleep(PAUSE_SECONDS)  # reading does not pause while more is there
         if left_out:
             log.info("more output of an upstream", extra={"upstream": self._upstream, "lines": left_out})
 
-    def _logged(self, line: bytes, budget: _LineBudget) -> bool:
-        """Keep a line, and log it. Return whether there was room for it."""
-        text = clean_line(line[:_LINE_BYTES].decode("utf-8", "replace").strip())[:LINE_CHARACTERS]
-        if not text:
-            return True
-        self.last_lines.append(text)
-        if not budget.covers():
-            self._telemetry.dropped(self._upstream, "stderr")
-            return False
-        log.info("output of an upstream", extra={"upstream": self._upstream, "line": text})
-        return True
+    def _log(self, lines: Iterable[bytes], budget: _LineBudget) -> None:
+        for text in _texts(lines):
+            budget.take()
+            self.last_lines.append(text)
+            log.info("output of an upstream", extra={"upstream": self._upstream, "line": text})
 
     def _failure(self, detail: str) -> UpstreamFailure:
         return UpstreamFailure(self._upstream, Reason.UNREACHABLE, sent=False, detail=detail)
@@ -217,14 +217,23 @@ class _LineBudget:
         self._room = float(LINES_AT_ONCE)
         self._counted_at = clock()
 
-    def covers(self) -> bool:
-        """Return whether there is room for one more line."""
+    def room(self) -> int:
+        """Return how many lines there is room for."""
         earlier, self._counted_at = self._counted_at, self._clock()
         self._room = min(self._room + (self._counted_at - earlier) * LINES_PER_SECOND, LINES_AT_ONCE)
-        if self._room < 1:
-            return False
+        return int(self._room)
+
+    def take(self) -> None:
+        """Count a line that is logged."""
         self._room -= 1
-        return True
+
+
+def _texts(lines: Iterable[bytes]) -> Iterator[str]:
+    """Yield the beginnings of lines as texts, without empty ones."""
+    for line in lines:
+        text = clean_line(line[:_LINE_BYTES].decode("utf-8", "replace").strip())[:LINE_CHARACTERS]
+        if text:
+            yield text
 
 
 def ended_how(code: int | None) -> str:

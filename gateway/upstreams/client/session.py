@@ -106,7 +106,7 @@ class SessionClient:
                 remaining["seconds"] = ASKING_SECONDS
                 questions.has_begun = True
             if method in _ABOUT_TOOLS and introduction is not None and introduction.offers_tasks:
-                whose = self._key("", options["requester"])
+                whose = self._list_key(options["requester"])
                 return await self._task_tools.request(whose, pooled.connection, method, params, **remaining)
             return await pooled.connection.request(method, params, **remaining)
 
@@ -170,6 +170,10 @@ class SessionClient:
         if self._scope == "call" and method in ASKING_METHODS:
             return None
         return requester.key
+
+    def _list_key(self, requester: UpstreamCaller) -> Hashable:
+        """Return what requesters have in common whose lists are the same: in a shared session, their headers."""
+        return self._key("", requester), frozenset(requester.headers.items())
 
 
 async def _subscribe(pooled: PooledConnection, method: str, uri: str, requester: UpstreamCaller) -> None:

@@ -101,6 +101,8 @@ class HttpSession(StatelessClient):
         self._capabilities = dict(capabilities)
         self._asked = OpenQuestions(self._send_answer, lambda: self._telemetry.dropped(self._upstream, "question"))
         self._requester: UpstreamCaller | None = None
+        self._given = ""
+        self._beginning: asyncio.Task[dict[str, Any]] | None = None
         self._running: dict[int, HttpJob] = {}
         self._listening: asyncio.Task[None] | None = None
         self._tells: set[asyncio.Task[None]] = set()
@@ -108,19 +110,11 @@ class HttpSession(StatelessClient):
 
     async def open(self, requester: UpstreamCaller, *, seconds: float) -> SessionIntroduction:
         """Begin the session, and return the answer to `initialize`; see `SessionConnection.open`."""
-        sessions = list[str]()
-        result = await self.request(
-            INITIALIZE,
-            {"capabilities": self._capabilities},
-            requester=requester,
-            seconds=seconds,
-            max_bytes=MAX_INTRODUCTION_BYTES,
-            on_headers=lambda headers: sessions.append(headers.get(_SESSION, "")),
-        )
         self._requester = requester
-        self._said.session = sessions[-1] if _SESSION_ID.fullmatch(sessions[-1]) else ""
+        self._beginning = asyncio.create_task(self._begin(requester, seconds))
+        result = await asyncio.shield(self._beginning)
         version = result.get("protocolVersion")
-        if version not in SPOKEN or (sessions[-1] and not self._said.session):
+        if version not in SPOKEN or (self._given and not self._said.session):
             detail = f"its answer to initialize names none of the versions {', '.join(SPOKEN)}, or no valid session"
             raise self._counted(self._failure(Reason.MALFORMED, detail, sent=False))
         self._said.version = version
@@ -134,13 +128,31 @@ class HttpSession(StatelessClient):
         return SessionIntroduction(result)
 
     async def aclose(self) -> None:
-        """End the session, if the upstream lets its clients do that."""
+        """End the session, once it has an id, if the upstream lets its clients do that."""
         self._subscribers.ended.set()
+        if self._beginning is not None:
+            await asyncio.gather(self._beginning, return_exceptions=True)
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait({self._listening})
         if self._said.session and self._requester is not None:
             await self.end_session(self._said.session, self._requester)
+
+    async def _begin(self, requester: UpstreamCaller, seconds: float) -> dict[str, Any]:
+        """Send `initialize`, and learn the id of the session."""
+
+        def learn(headers: Mapping[str, str]) -> None:
+            self._given = headers.get(_SESSION, "")
+            self._said.session = self._given if _SESSION_ID.fullmatch(self._given) else ""
+
+        return await self.request(
+            INITIALIZE,
+            {"capabilities": self._capabilities},
+            requester=requester,
+            seconds=seconds,
+            max_bytes=MAX_INTRODUCTION_BYTES,
+            on_headers=learn,
+        )
 
     @override
     async def _cancellable(self, job: HttpJob) -> Result:

@@ -47,9 +47,9 @@ class Counting(UpstreamMetrics):
         assert upstream == NAME
         self.reasons.append(Reason(reason))
 
-    def dropped(self, upstream: str, what: str) -> None:
+    def dropped(self, upstream: str, what: str, count: int = 1) -> None:
         assert upstream == NAME
-        self.things.append(what)
+        self.things.extend([what] * count)
 
     def value(self, metric: str, **labels: str) -> float:
         """Return the value of a metric, 0 if it has none."""
@@ -71,13 +71,13 @@ class Counting(UpstreamMetrics):
 def sessions_with(
     http: HttpClient, telemetry: UpstreamMetrics, scope: Scope = "caller", **limits: Any
 ) -> SessionClient:
-    """Return a client of an upstream that is called in sessions."""
+    """Return a client of an upstream that is called in sessions. It forwards `x-tenant`."""
     pool = ConnectionPool(
         NAME,
         lambda subscribers: HttpSession(
             NAME,
             http,
-            PlainHeaders(),
+            PlainHeaders(forwarded=["x-tenant"]),
             telemetry,
             client_info=CLIENT_INFO,
             streams=http,

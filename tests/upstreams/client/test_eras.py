@@ -19,6 +19,7 @@ from gateway.upstreams.credentials import PlainHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY
 from tests.upstreams.client.serving import CLIENT_INFO, NAME, SECONDS, Counting, Shop, result, sessions_with
+from tests.upstreams.client.test_sessions import Slow
 from tests.upstreams.servers.earlier import OFFERED, REFUSALS, VERSIONS, Earlier, text
 from tests.upstreams.servers.plain_http import Exchange, Served
 from tests.upstreams.servers.recording import Recording
@@ -115,6 +116,20 @@ async def test_a_server_that_gives_a_session_is_called_in_sessions_and_the_first
                 *("initialize", "notifications/initialized", "GET", "tools/call"),
             ]
             assert server.ended == ["s-1"]
+
+
+async def test_a_session_that_was_begun_to_learn_the_era_is_ended_though_the_call_has_left() -> None:
+    with Slow() as server:
+        async with speaking(server) as upstream:
+            call = asyncio.create_task(upstream.call())
+            await asyncio.to_thread(server.wait_begun)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            server.server.run(server.open_gate())
+            await asyncio.to_thread(server.wait_for, "DELETE")
+            assert (await upstream.call())["content"][0]["text"] == "hi"
+        assert server.open == {}
 
 
 async def test_a_server_without_sessions_may_run_a_tool_only_as_a_task() -> None:

@@ -21,6 +21,7 @@ from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, RequestOptions, UpstreamCaller
 from loadtest.cluster import wait_until
 from tests.upstreams.client.serving import NAME, SECONDS, Counting, sessions_with
+from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.session import LOST, InSessions
 from tests.waiting import until
 
@@ -107,6 +108,52 @@ async def test_a_call_that_leaves_while_the_session_opens_does_not_end_that_for_
             await asyncio.sleep(0)
             first.cancel()
             assert await second == "1: 1"
+
+
+class Slow(InSessions):
+    """Begins a session at once, and answers when the gate opens."""
+
+    async def _post(self, exchange: Exchange, name: str) -> None:
+        await super()._post(exchange, name)
+        message = msgspec.json.decode(exchange.body)
+        if message["method"] == "initialize":
+            session = self.session
+            self.begun.set()
+            await self.gate.wait()
+            self.session = session
+            super()._initialize(exchange, message)
+
+    def _initialize(self, exchange: Exchange, message: Any) -> None:
+        """Do nothing yet."""
+
+    async def open_gate(self) -> None:
+        self.gate.set()
+
+
+async def test_a_session_is_ended_though_its_call_left_before_it_had_an_id() -> None:
+    with Slow() as server:
+        async with calling(server, scope="call", max_connections=1) as upstream:
+            call = asyncio.create_task(upstream.call("count"))
+            await asyncio.to_thread(server.wait_begun)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            with pytest.raises(UpstreamFailure, match="all its connections are in use"):
+                await upstream.call("count", seconds=0.1)
+            server.server.run(server.open_gate())
+            await asyncio.to_thread(server.wait_for, "DELETE")
+            assert await upstream.call("count") == "2: 1"
+        assert server.ended == ["s-1", "s-2"]
+        assert server.open == {}
+
+
+async def test_a_session_whose_introduction_is_refused_is_ended() -> None:
+    with InSessions(offered={"tools": {}, "x": "x" * (4 << 20)}) as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamFailure):
+                await upstream.call("count")
+            await asyncio.to_thread(server.wait_for, "DELETE")
+        assert server.open == {}
 
 
 @pytest.mark.parametrize("lost", [each for each in LOST if each != "ours"])

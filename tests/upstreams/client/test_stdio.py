@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.children.children import ChildProcess, Children, Program
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.upstream.cleaning import clean_line
 from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.protocol.upstream.json_lines import SKIP_FACTOR
 from gateway.protocol.upstream.responses import Message, read_numbered
@@ -560,6 +561,33 @@ async def test_lines_that_the_log_has_no_room_for_are_counted(served: Served) ->
     await until(lambda: served.dropped("stderr") > 0)
     await served.connection.aclose()
     assert 45 <= served.dropped("stderr") <= 50
+
+
+@pytest.mark.parametrize("line", [b"\xff\n", b"\n", "\u200b\n".encode(), b" \n", 999 * b"z" + b"\n", b"no end "])
+async def test_few_lines_of_a_standard_error_are_looked_at_before_others_have_their_turn(
+    factory: Factory, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = most = 0
+
+    def count(text: str) -> str:
+        nonlocal looked_at
+        looked_at += 1
+        return clean_line(text)
+
+    monkeypatch.setattr(programs, "clean_line", count)
+    program = UpstreamProgram("stub", Program(["stub"], {}), factory.children, UpstreamMetrics(CollectorRegistry()))
+    errors = asyncio.StreamReader()
+    errors.feed_data(line * (10 * programs.PIECE_BYTES // len(line)) + b"\n1\n2\n3\n4\n5")
+    errors.feed_eof()
+    reading = asyncio.create_task(program.log_errors(errors))
+    turns = 0
+    while not reading.done():
+        before, size = looked_at, len(errors._buffer)  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+        most, turns = max(most, looked_at - before), turns + (len(errors._buffer) < size)  # type: ignore[attr-defined]
+    assert most <= programs.LINES_AT_ONCE + programs.LAST_LINES
+    assert turns >= 10
+    assert list(program.last_lines) == ["1", "2", "3", "4", "5"]
 
 
 async def test_a_program_that_ends_before_anything_is_written_says_how_it_ended(factory: Factory) -> None:

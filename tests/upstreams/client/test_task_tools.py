@@ -60,6 +60,26 @@ async def test_the_list_of_a_caller_decides_nothing_about_the_calls_of_another_o
         assert len(server.tasks) == 2
 
 
+async def test_callers_of_one_session_whose_headers_differ_have_lists_of_their_own() -> None:
+    class ByTenant(WithTasks):
+        """Only one tenant has the tool as a task."""
+
+        async def _answered(self, exchange: Exchange, message: Any, name: str) -> None:
+            if message["method"] == "tools/list" and exchange.header("x-tenant") != "1":
+                exchange.json({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [{"name": "study"}]}})
+            else:
+                await super()._answered(exchange, message, name)
+
+    tenant = UpstreamCaller(principal=ADA.principal, headers={"x-tenant": "1"})
+    with ByTenant() as server:
+        async with calling(server, scope="shared") as upstream:
+            for who in (BOB, tenant, BOB, ADA):
+                said = await upstream.call("study", {"subject": "bees"}, requester=who)
+                assert said == ("studied bees" if who is tenant else "study requires task augmentation")
+        assert server.methods.count("initialize") == 1
+        assert server.methods.count("tools/list") == 3, "one page, read once for all without headers, and two pages"
+
+
 async def test_a_server_without_tasks_is_not_asked_for_its_list() -> None:
     with InSessions() as server:
         async with calling(server) as upstream:

@@ -50,8 +50,8 @@ class Telemetry(UpstreamMetrics):
     def failed(self, _upstream: str, reason: str) -> None:
         self.failures[Reason(reason)] += 1
 
-    def dropped(self, _upstream: str, what: str) -> None:
-        self.drops[what] += 1
+    def dropped(self, _upstream: str, what: str, count: int = 1) -> None:
+        self.drops[what] += count
 
     def listed(self, _upstream: str, *, succeeded: bool) -> None:
         self.refreshes[succeeded] += 1

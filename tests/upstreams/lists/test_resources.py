@@ -172,7 +172,9 @@ def opened_by_careless(uri: str) -> set[str]:
             head, _, path = text.lstrip("/").partition("/")
             for host in (head, re.sub(r":[0-9]*$", "", head.rpartition("@")[2])):
                 place = posixpath.normpath(f"{host}/{path}".replace("\\", "/"))
-                found.add(unicodedata.normalize("NFKC", place).lower().strip("/"))
+                name = unicodedata.normalize("NFKC", place).strip("/")
+                on_windows = "/".join(segment.rstrip(" .") for segment in name.split("/"))
+                found |= {each.lower() for each in (name, name.upper(), on_windows)}
     return found
 
 
@@ -183,6 +185,8 @@ def opened_by_careless(uri: str) -> set[str]:
 @example("notes://my%20docs/secret/*", ["my%20docs", "", "secret", "x"], "://")
 @example("postgres://u@host:5432/secret/*", ["host:5432", "secret"], ":")
 @example("postgres://u@host:5432/secret/*", ["", "host:5432", "secret", "x"], "://")
+@example("notes://Private/*", ["pr%C4%B1vate", "x"], "://")
+@example("notes://Private/*", ["private%20.", "x"], ":")
 @example("notes://lo\u0308hne/*", ["private", "..", "l%C3%B6hne"], "://")
 async def test_what_a_careless_server_opens_needs_the_scope_of_what_it_is(
     glob: str, segments: list[str], start: str

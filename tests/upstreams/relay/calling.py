@@ -46,8 +46,8 @@ class Counting(UpstreamMetrics):
     def failed(self, _upstream: str, reason: str) -> None:
         self.failures[reason] += 1
 
-    def dropped(self, _upstream: str, what: str) -> None:
-        self.drops[what] += 1
+    def dropped(self, _upstream: str, what: str, count: int = 1) -> None:
+        self.drops[what] += count
 
     def healed(self, _upstream: str, kind: str) -> bool:
         self.heals[kind] += 1
