@@ -106,6 +106,7 @@ class RequestOptions(TypedDict):
         keep: takes what releases the memory of a large answer, once that is not used any more; see `Readings`.
         progress_token: under which progress arrives; by default the id of the request. No id is negative.
         continued: continues a call that is held. The params are those of the first request.
+        needs_session: sends it in a session, although the upstream can be called without one.
         questions: takes what the upstream asks on the way; None refuses it. Only in sessions.
         repeatable: sends a `tools/call` again that the upstream has refused with a 503. All other methods only read, so
             they are sent again anyway.
@@ -121,6 +122,7 @@ class RequestOptions(TypedDict):
     on_headers: NotRequired[OnHeaders | None]
     keep: NotRequired[Keep | None]
     continued: NotRequired[Continued | None]
+    needs_session: NotRequired[bool]
     questions: NotRequired[Questions | None]
     repeatable: NotRequired[bool]
     seconds: float

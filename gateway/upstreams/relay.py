@@ -353,7 +353,7 @@ class _RelayRun:
             self._requester.step_aside()
             own = await self._learn(self._requester)
             self._request = msgspec.structs.replace(self._request, own=own, params={"uri": own})
-        if self._relay.sessions.has(self._requester.principal, self._request.method, self._request.own):
+        if self._needs_session() and not self._relay.definition.has_sessions_too(self._request.own):
             raise CannotContinue(texts.needs_session(self._name, self._request.target, sent=False))
         answers = await leg.ask_forwarded(self._questions())
         for pause in (*BARE_PAUSES, None):
@@ -365,6 +365,10 @@ class _RelayRun:
                 await self._relay.pause(pause)
         leg.shed_bare()
         raise CannotContinue(texts.never_ready(self._name))
+
+    def _needs_session(self) -> bool:
+        """Return whether the function is known to ask in a way that works only in a session."""
+        return self._relay.sessions.has(self._requester.principal, self._request.method, self._request.own)
 
     async def _round(self, leg: RelayLeg, params: dict[str, Any], continued: Continued | None) -> dict[str, Any] | None:
         """Send a request and return its result, None if the upstream asks something, which begins the next round."""
@@ -453,6 +457,7 @@ class _RelayRun:
                     repeatable=self._request.repeatable,
                     keep=leg.away.keep_result,
                     continued=continued,
+                    needs_session=self._needs_session(),
                     seconds=seconds,
                     max_bytes=definition.max_result_bytes,
                 )
@@ -613,7 +618,7 @@ class _RelayRun:
         return CannotContinue(self._sentence(failure))
 
     def _sentence(self, failure: UpstreamFailure) -> str:
-        if failure.reason is Reason.NEEDS_SESSION and failure.sent:
+        if failure.reason is Reason.NEEDS_SESSION:
             return texts.needs_session(self._name, self._request.target, sent=failure.sent)
         if failure.reason is Reason.TIMED_OUT and (failure.sent or not self._slot.is_first_request):
             return texts.took_too_long(self._name, self._relay.definition.timeout_seconds, sent=failure.sent)

@@ -144,6 +144,10 @@ class EraClient:
                 # It would begin the call again, with all its effects.
                 raise UpstreamFailure(self._upstream, Reason.CHANGED, sent=True, detail="it is stateless no more")
             options["seconds"] = ends_at - self._clock()
+        if options.get("needs_session"):
+            if era == "sessionless":
+                raise UpstreamFailure(self._upstream, Reason.NEEDS_SESSION, sent=False, detail="it gives no session")
+            era = "session"
         try:
             if era == "sessionless" and self._offers_tasks and method in _ABOUT_TOOLS:
                 whose = options["requester"].key

@@ -270,6 +270,10 @@ class Definition:
         """The scope of sessions. By default, callers share programs, and calls share nothing of a server object."""
         return self.scope or _SESSION_SCOPES[self.transport]
 
+    def has_sessions_too(self, name: str) -> bool:
+        """Return whether the operator lets a tool be called in a session if it cannot do without."""
+        return self.transport != "stdio" and self.era.of(name) == "auto"
+
     def serves_tool(self, name: str) -> bool:
         """Return whether a tool, by the upstream's own name, may be listed and called."""
         return self.tools.takes(name)
