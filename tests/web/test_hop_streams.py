@@ -92,7 +92,9 @@ class Handlers:
             self.running -= 1
         return {"result": "done"}
 
-    async def refuse(self, body: Mapping[str, Any], _send: Send) -> Mapping[str, Any]:
+    async def refuse(self, body: Mapping[str, Any], send: Send) -> Mapping[str, Any]:
+        for _ in range(body.get("after", 0)):
+            await send({})
         raise StreamRefused(body["reason"])
 
     async def crash(self, body: Mapping[str, Any], send: Send) -> Mapping[str, Any]:
@@ -394,6 +396,7 @@ async def test_a_request_of_another_time_gets_no_answer(place: Place, seconds: f
 async def test_a_fault_of_the_handler_is_no_refusal(place: Place, after: int) -> None:
     lost = await place.lost("crash", after=after)
     assert lost.may_have_acted
+    await place.lost("refuse", reason="draining", after=1)
     assert await place.ask("echo") == [{}]
 
 
