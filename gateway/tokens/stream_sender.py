@@ -127,8 +127,9 @@ _Pieces = AbstractAsyncContextManager[AsyncIterator[bytes]]
 class AnswerStream:
     """The bodies with which another process answers one request, as they come.
 
-    Entering the context sends the request. Leaving it before the end lets the other process know that nobody reads the
-    rest. Entering it, and each step, may raise:
+    Entering the context sends the request. Leaving it before the end cancels the request at the other process. That
+    process waits while nothing is read, but it cuts the stream off after its `GATEWAY_UNREAD_SECONDS`. Entering the
+    context, and each step, may raise:
 
     - `StreamRefused`: the other process refused the request, and did nothing with it.
     - `LostPeer`: it did not answer, or its answer ended early.

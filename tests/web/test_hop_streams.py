@@ -32,11 +32,12 @@ from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.stream_receiver import Send
 from gateway.tokens.stream_sender import STREAM_TYPE, AnswerStream, StreamSender
 from gateway.web import hop_endpoint
+from gateway.web import neighbours as neighbour_sockets
 from gateway.web.hop import HopClient
 from gateway.web.neighbours import LocalNeighbours
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
-from tests.http.serving import serving
+from tests.http.serving import Serving, serving
 from tests.waiting import until
 from tests.web.relay import Relay, relaying
 
@@ -106,8 +107,9 @@ class Handlers:
 class Place:
     """A replica that serves behind a relay, and a worker that sends to it."""
 
-    def __init__(self, app: GatewayApp, relay: Relay) -> None:
+    def __init__(self, app: GatewayApp, relay: Relay, server: Serving) -> None:
         self.app = app
+        self._server = server
         self.relay = relay
         self.handlers = Handlers()
         self.handlers.register(app)
@@ -115,6 +117,11 @@ class Place:
         self.skew = 0.0
         self.telemetry = ProcessTelemetry()
         self.sender = make_sender(self.telemetry, clock=lambda: time.time() + self.skew)
+
+    def stop(self) -> None:
+        """Stop the process without waiting for its requests."""
+        self._server.server.force_exit = True
+        self._server.stop()
 
     def stream(
         self, kind: str, body: Mapping[str, Any], address: ReplicaAddress | None = None, *, max_bytes: int = MAX_BYTES
@@ -172,7 +179,7 @@ async def placed(relay: Relay, **settings: Any) -> AsyncIterator[Place]:
     with serving(app, _connection_limits(app._services.settings)) as server:
         relay.port = server.port
         await until(lambda: app.is_running)
-        place = Place(app, relay)
+        place = Place(app, relay, server)
         try:
             yield place
         finally:
@@ -416,6 +423,19 @@ async def test_a_stream_that_is_cut_is_lost(place: Place, kept: int) -> None:
     assert lost.may_have_acted
 
 
+async def test_a_process_that_is_forced_to_stop_cuts_its_streams_off(
+    runtime: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with relaying() as relay, placed(relay) as place:
+        async with place.stream("wait", {}) as stream:
+            await anext(stream)
+            place.stop()
+            with pytest.raises(LostPeer):
+                [_ async for _ in stream]
+        assert place.handlers.cancelled == 1
+    assert "request failed" not in caplog.messages
+
+
 async def test_the_answers_to_two_requests_are_not_taken_for_each_other(place: Place) -> None:
     """A relay answers a request with what another one got."""
     answers: list[bytes] = []
@@ -517,6 +537,18 @@ async def test_a_neighbour_needs_no_url(runtime: Path) -> None:
         assert (await place.refused("nothing")).reason == StreamReason.UNKNOWN_KIND
         assert (await place.lost("crash", after=2)).may_have_acted
         assert relay.connections == 0
+
+
+async def test_a_neighbour_that_reads_nothing_is_given_up(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbour_sockets, "UNREAD_SECONDS", 0.1)
+    async with relaying() as relay, placed(relay) as place:
+        place.sender = make_sender(place.telemetry, neighbours=LocalNeighbours(make_keys(), b"m" * 16, max_bytes=1))
+        async with place.stream("flood", {"count": 1000}) as stream:
+            await anext(stream)
+            await until(lambda: place.app._services.stream_receiver._running == 0)
+            with pytest.raises(LostPeer):
+                [_ async for _ in stream]
+        assert place.handlers.sent < 1000
 
 
 async def test_a_neighbour_gets_messages_with_the_largest_body_of_a_client(runtime: Path) -> None:
