@@ -243,13 +243,18 @@ def test_only_the_process_that_was_asked_answers_but_another_one_may_say_that_it
     assert (caught.value.reason, caught.value.boot) == (StreamReason.OTHER_PROCESS, OTHER.boot)
 
 
-def test_any_process_may_answer_where_none_is_named_and_then_only_that_one() -> None:
+def test_where_no_process_is_named_none_answers_but_says_which_one_it_is() -> None:
     anyone = replace(REQUEST, receiver=Process(Role.REPLICA, NO_BOOT))
-    one, other = frames_of(BODIES, anyone, ASKED), frames_of(BODIES, anyone, OTHER)
-    assert Reading(b"".join(one), anyone).reader.boot == ASKED.boot
-    assert Reading(b"".join(other), anyone).reader.boot == OTHER.boot
+    assert Reading(b"".join(frames_of(BODIES, anyone)), anyone).reason is HopReason.OTHER_RECEIVER
+    with pytest.raises(StreamRefused) as caught:
+        Reading(FrameWriter(AUDIENCE, URL, anyone, ASKED).refusal(SEALER, StreamReason.OTHER_PROCESS), anyone)
+    assert caught.value.boot == ASKED.boot
+
+
+def test_frames_of_two_processes_do_not_mix() -> None:
+    one, other = frames_of(BODIES), frames_of(BODIES, sender=OTHER)
     for place in range(1, len(one)):
-        mixed = Reading(b"".join(one[:place] + other[place:]), anyone)
+        mixed = Reading(b"".join(one[:place] + other[place:]))
         assert (mixed.reason, mixed.is_complete) == (HopReason.OTHER_RECEIVER, False)
 
 

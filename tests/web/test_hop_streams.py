@@ -211,9 +211,37 @@ async def test_bodies_come_as_they_are_sent_and_the_last_one_ends_the_stream(pla
 
 
 async def test_any_process_at_a_url_may_answer_and_says_which_one_it_is(place: Place) -> None:
-    async with place.stream("echo", {"n": 1}, ReplicaAddress(place.relay.url, NO_BOOT)) as stream:
-        assert [body async for body in stream] == [{"n": 1}]
-        assert stream.boot == place.address.boot
+    for _ in range(2):
+        async with place.stream("echo", {"n": 1}, ReplicaAddress(place.relay.url, NO_BOOT)) as stream:
+            assert [body async for body in stream] == [{"n": 1}]
+            assert stream.boot == place.address.boot
+    assert place.sent(StreamEnd.ANSWERED) == 2
+    assert place.sealed_refusals(StreamReason.OTHER_PROCESS) == 0
+
+
+async def test_a_request_to_any_process_at_a_url_is_of_no_use_to_the_next_one_there(runtime: Path) -> None:
+    """A process is restarted, and has not seen what somebody has listened to before."""
+    async with relaying() as relay:
+        anyone = ReplicaAddress(relay.url, NO_BOOT)
+        async with placed(relay) as first:
+            assert await first.ask("echo", anyone, n=1) == [{"n": 1}]
+            sender = first.sender
+        async with placed(relay) as second:
+            ran: list[object] = []
+
+            async def note(body: Mapping[str, Any], _send: Send) -> Mapping[str, Any]:
+                ran.append(body)
+                return body
+
+            second.app._services.stream_receiver.handle("echo", note)
+            await replayed(second)
+            await until(lambda: second.sealed_refusals(StreamReason.OTHER_PROCESS) == 1)
+            assert ran == []
+            second.sender = sender
+            async with second.stream("echo", {"n": 2}, anyone) as stream:
+                assert [body async for body in stream] == [{"n": 2}]
+                assert stream.boot == second.address.boot
+            assert ran == [{"n": 2}]
 
 
 @pytest.mark.parametrize("size", [0, 65_000, 70_000, 1_300_000])
@@ -379,7 +407,7 @@ async def replayed(place: Place, number: int = 0) -> int:
     """Send what went over a connection once more, and return the status of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", place.relay.port)
     writer.write(place.relay.requests[number])
-    status = int((await reader.readline()).split()[1])
+    status = int((await asyncio.wait_for(reader.readline(), SECONDS)).split()[1])
     writer.close()
     await writer.wait_closed()
     return status
