@@ -215,6 +215,7 @@ async def test_any_process_at_a_url_may_answer_and_says_which_one_it_is(place: P
         async with place.stream("echo", {"n": 1}, ReplicaAddress(place.relay.url, NO_BOOT)) as stream:
             assert [body async for body in stream] == [{"n": 1}]
             assert stream.boot == place.address.boot
+    assert place.relay.requests[0].count(b"POST ") == 3, "the sender remembers which process is there"
     assert place.sent(StreamEnd.ANSWERED) == 2
     assert place.sealed_refusals(StreamReason.OTHER_PROCESS) == 0
 
