@@ -49,7 +49,7 @@ other exception, the stream is cut off.
 log = logging.getLogger(__name__)
 
 
-class Output(Protocol):
+class StreamOutput(Protocol):
     """The way to the process that reads a stream."""
 
     async def write(self, data: bytes, *, more: bool) -> None:
@@ -86,7 +86,7 @@ class StreamReceiver:
         """Register the handler for requests of a kind."""
         self._handlers[kind] = handler
 
-    async def receive(self, message: bytes, output: Output) -> bool:
+    async def receive(self, message: bytes, output: StreamOutput) -> bool:
         """Do what `take` does, or pass a request for another process on this host on to it, and its answer back."""
         boot = receiver_of(message)
         if boot == self._process.boot or not self._neighbours.has(boot) or not self._is_authentic(message):
@@ -104,7 +104,7 @@ class StreamReceiver:
             await output.write(b"", more=False)
         return begun
 
-    async def take(self, message: bytes, output: Output) -> bool:
+    async def take(self, message: bytes, output: StreamOutput) -> bool:
         """Open a request, handle it, and write the answer. Return False if there is none, because it does not open.
 
         Such a request is counted, and logged without any of its content.
@@ -147,7 +147,7 @@ class StreamReceiver:
             return False
         return True
 
-    async def _answer(self, request: Head, content: HopContent, output: Output, *, has_room: bool) -> None:
+    async def _answer(self, request: Head, content: HopContent, output: StreamOutput, *, has_room: bool) -> None:
         """Run the handler of a request that has opened, or refuse it with a sealed reason."""
         stream = _OutgoingStream(
             FrameWriter(self._keys.audience, self._url, request, self._process), self._keys, output
@@ -180,7 +180,7 @@ class StreamReceiver:
 class _OutgoingStream:
     """Writes the answer to one request."""
 
-    def __init__(self, frames: FrameWriter, keys: KeyHolder, output: Output) -> None:
+    def __init__(self, frames: FrameWriter, keys: KeyHolder, output: StreamOutput) -> None:
         self.has_sent = False
         self._frames = frames
         self._keys = keys

@@ -21,7 +21,7 @@ from gateway.http.shortcut import SHORTCUT, Shortcut
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.headers import Headers
 from gateway.runtime.turns import Turns
-from gateway.tokens.stream_receiver import Output
+from gateway.tokens.stream_receiver import StreamOutput
 from gateway.tokens.stream_sender import STREAM_TYPE
 from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, Patience
 from gateway.web.hop import HOP_TYPE
@@ -60,7 +60,7 @@ class HopEndpoint:
     """
 
     take: Callable[[bytes], Awaitable[bytes | None]]
-    answer: Callable[[bytes, Output], Awaitable[bool]]
+    answer: Callable[[bytes, StreamOutput], Awaitable[bool]]
     origins: OriginPolicy
     telemetry: Telemetry
     _: KW_ONLY
@@ -146,7 +146,7 @@ class HopEndpoint:
 
 
 class _StreamedResponse:
-    """Implements `gateway.tokens.stream_receiver.Output`.
+    """Implements `gateway.tokens.stream_receiver.StreamOutput`.
 
     The connection stays open for the next request, and does not count among those of clients.
     """

@@ -27,7 +27,7 @@ from typing import Any, Final
 from gateway.runtime.background import task_running
 from gateway.tokens.hop_messages import MAX_REPLY_BYTES, LostPeer, NoReply
 from gateway.tokens.key_holder import KeyHolder
-from gateway.tokens.stream_receiver import Output
+from gateway.tokens.stream_receiver import StreamOutput
 from gateway.tokens.stream_sender import MAX_STREAMS
 
 SECONDS: Final = 2.0
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 Take = Callable[[bytes], bytes | None]
 """Opens a message, and returns the reply; None if it is refused."""
 
-Answer = Callable[[bytes, Output], Coroutine[Any, Any, bool]]
+Answer = Callable[[bytes, StreamOutput], Coroutine[Any, Any, bool]]
 """Opens a request for a stream, and writes the answer; False if it is refused."""
 
 
@@ -304,7 +304,7 @@ async def _answer(connection: socket.socket, message: bytes, answer: Answer) -> 
 
 
 class _SocketOutput:
-    """Implements `gateway.tokens.stream_receiver.Output`."""
+    """Implements `gateway.tokens.stream_receiver.StreamOutput`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

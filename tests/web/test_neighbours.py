@@ -15,7 +15,7 @@ import pytest
 from gateway.sealing.keyring import KeyRing
 from gateway.tokens.hop_messages import MAX_REPLY_BYTES, NoReply
 from gateway.tokens.key_holder import KeyHolder
-from gateway.tokens.stream_receiver import Output
+from gateway.tokens.stream_receiver import StreamOutput
 from gateway.web import neighbours as module
 from gateway.web.neighbours import LocalNeighbours
 from loadtest.cluster import new_key
@@ -32,7 +32,7 @@ def parent() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def refuse(message: bytes, output: Output) -> bool:
+async def refuse(message: bytes, output: StreamOutput) -> bool:
     return False
 
 
@@ -50,7 +50,7 @@ class Process:
         self.taken.append(message)
         return self.reply(message)
 
-    async def answer(self, message: bytes, output: Output) -> bool:
+    async def answer(self, message: bytes, output: StreamOutput) -> bool:
         self.taken.append(message)
         return await self.answering(message, output)
 
