@@ -21,7 +21,7 @@ from gateway.errors import GatewayError, HopReason
 from gateway.sealing.binding import frame_binding, hop_binding
 from gateway.sealing.envelope import OVERHEAD_BYTES, Rejected, Sealer
 from gateway.sealing.formats import FIRST, HOP_FRAME
-from gateway.sealing.hop import BOOT_BYTES, NO_BOOT, Head, HopRefused, Process
+from gateway.sealing.hop import BOOT_BYTES, Head, HopRefused, Process
 from gateway.sealing.packing import pack, unpack
 
 MAX_FRAME_BYTES: Final = 65_536
@@ -207,8 +207,7 @@ class FrameReader:
     def _begin(self, kind: FrameKind, boot: bytes) -> None:
         """Find out whether a process may answer. Another one than the request is for may only refuse it."""
         asked = self._request.receiver
-        is_asked = asked.boot in {boot, NO_BOOT}
-        if self._number or not (is_asked or kind is FrameKind.REFUSED):
+        if self._number or not (boot == asked.boot or kind is FrameKind.REFUSED):
             raise HopRefused(HopReason.OTHER_RECEIVER)
         self._stream = _stream_binding(self._audience, self._url, self._request, Process(asked.role, boot))
 

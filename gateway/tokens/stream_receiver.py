@@ -91,7 +91,7 @@ class StreamReceiver:
     async def receive(self, message: bytes, output: StreamOutput) -> bool:
         """Do what `take` does, or pass a request for another process on this host on to it, and its answer back."""
         boot = receiver_of(message)
-        if boot in {self._process.boot, NO_BOOT} or not self._neighbours.has(boot) or not self._is_authentic(message):
+        if boot == self._process.boot or not self._neighbours.has(boot) or not self._is_authentic(message):
             return await self.take(message, output)
         begun = False
         try:
@@ -160,15 +160,16 @@ class StreamReceiver:
         except StreamRefused as refused:
             if stream.has_sent:
                 raise
-            log.warning("request of another process refused", extra={"reason": refused.reason})
-            self._telemetry.stream_refused(StreamReason(refused.reason))
+            if request.receiver.boot != NO_BOOT:  # then it only asks which process this is
+                log.warning("request of another process refused", extra={"reason": refused.reason})
+                self._telemetry.stream_refused(StreamReason(refused.reason))
             await stream.refuse(refused.reason)
         finally:
             self._running -= 1
 
     def _handler_for(self, request: Head, kind: str, *, has_room: bool) -> StreamHandler:
         """Return the handler of a request. If it is not to be handled, this raises `StreamRefused`."""
-        if request.receiver.boot not in {self._process.boot, NO_BOOT}:
+        if request.receiver != self._process:
             raise StreamRefused(StreamReason.OTHER_PROCESS)
         handler = self._handlers.get(kind)
         if handler is None:

@@ -17,7 +17,7 @@ from gateway.http_client.client import HttpClient
 from gateway.http_client.failures import HttpFailure
 from gateway.observability.process_metrics import ProcessTelemetry, StreamEnd
 from gateway.sealing.hop import NO_BOOT, NONCE_BYTES, Head, HopContent, HopRefused, HopSealer, Process, Role
-from gateway.sealing.hop_frames import FrameReader, StreamRefused
+from gateway.sealing.hop_frames import FrameReader, StreamReason, StreamRefused
 from gateway.tokens.hop_messages import HOP_PATH, LostPeer, Neighbours
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
@@ -37,6 +37,9 @@ IDLE_SECONDS: Final = 4.0
 
 MAX_CLIENTS: Final = 256
 """How many URLs have kept connections. A fleet has fewer, but over time its processes may have any number."""
+
+MAX_TRIES: Final = 3
+"""How often a request is sent until the process that it names is the one at the URL."""
 
 _HEADERS: Final = ((b"Content-Type", STREAM_TYPE),)
 
@@ -63,23 +66,34 @@ class StreamSender:
         self._own_url = own_url
         self._neighbours = neighbours
         self._clients: dict[str, HttpClient] = {}  # least recently used first
+        self._boots: dict[str, bytes] = {}
 
     def stream(
         self, replica: ReplicaAddress, kind: str, body: Mapping[str, Any], *, seconds: float, max_bytes: int
     ) -> AnswerStream:
         """Return the answer of another replica to a request, which is sent on entering the answer as a context.
 
-        The URL must come from one of our own tokens or settings. If the boot id is `NO_BOOT`, any process there may
-        answer. The body is a map of JSON values and `bytes`. Everything must end within so many seconds, and no body of
-        the answer may have more than `max_bytes`.
+        The URL must come from one of our own tokens or settings. If the boot id is `NO_BOOT`, the process there
+        answers, whichever it is. The body is a map of JSON values and `bytes`. Everything must end within so many
+        seconds, and no body of the answer may have more than `max_bytes`.
         """
-        head = Head(
-            self._process,
-            Process(Role.REPLICA, replica.boot),
-            self.keys.random_bytes(NONCE_BYTES),
-            int(self.keys.clock() * 1000),
-        )
-        return AnswerStream(self, replica, head, HopContent(kind, body), seconds=seconds, max_bytes=max_bytes)
+        return AnswerStream(self, replica, HopContent(kind, body), seconds=seconds, max_bytes=max_bytes)
+
+    def head(self, boot: bytes) -> Head:
+        """Return the head of a new request for a process."""
+        keys = self.keys
+        receiver = Process(Role.REPLICA, boot)
+        return Head(self._process, receiver, keys.random_bytes(NONCE_BYTES), int(keys.clock() * 1000))
+
+    def boot_at(self, url: str) -> bytes:
+        """Return the boot id of the process that was last at a URL; `NO_BOOT` if it is not known."""
+        return self._boots.get(url, NO_BOOT)
+
+    def learn_boot(self, url: str, boot: bytes) -> None:
+        """Remember which process is at a URL."""
+        self._boots[url] = boot
+        if len(self._boots) > MAX_CLIENTS:
+            del self._boots[next(iter(self._boots))]
 
     async def aclose(self) -> None:
         """Close the connections that are kept, and each other one as soon as its answer ends."""
@@ -130,8 +144,9 @@ _Pieces = AbstractAsyncContextManager[AsyncIterator[bytes]]
 class AnswerStream:
     """The bodies with which another process answers one request, as they come.
 
-    Entering the context sends the request. Leaving it before the end lets the other process know that nobody reads the
-    rest. Entering it, and each step, may raise:
+    Entering the context sends the request. Leaving it before the end cancels the request at the other process. That
+    process waits while nothing is read, but it cuts the stream off after its `GATEWAY_UNREAD_SECONDS`. Entering the
+    context, and each step, may raise:
 
     - `StreamRefused`: the other process refused the request, and did nothing with it.
     - `LostPeer`: it did not answer, or its answer ended early.
@@ -142,7 +157,6 @@ class AnswerStream:
         self,
         sender: StreamSender,
         replica: ReplicaAddress,
-        head: Head,
         content: HopContent,
         *,
         seconds: float,
@@ -150,14 +164,15 @@ class AnswerStream:
     ) -> None:
         self._sender = sender
         self._replica = replica
-        self._head = head
         self._content = content
         self._seconds = seconds
+        self._max_bytes = max_bytes
         self._deadline = 0.0
+        self._tries = 0
         self._end = StreamEnd.LEFT
-        self._frames = FrameReader(sender.keys.audience, replica.url, head, max_bytes=max_bytes)
         self._stack = AsyncExitStack()
 
+    _frames: FrameReader
     _pieces: AsyncIterator[bytes]
 
     @property
@@ -166,21 +181,30 @@ class AnswerStream:
         return self._frames.boot
 
     async def __aenter__(self) -> AnswerStream:
-        keys, url = self._sender.keys, self._replica.url
-        message = HopSealer(keys.current, keys.audience, url).seal_stream_request(self._head, self._content)
+        replica = self._replica
         self._deadline = asyncio.get_running_loop().time() + self._seconds
         is_open = False
         try:
-            async with self._patience():
-                pieces = self._sender.open(url, self._replica.boot, message, self._deadline)
-                self._pieces = await self._stack.enter_async_context(pieces)
+            await self._ask(self._sender.boot_at(replica.url) if replica.boot == NO_BOOT else replica.boot)
             is_open = True
-        except _BROKEN as error:
-            raise self._lost(error) from None
         finally:
             if not is_open:
                 self._sender.telemetry.stream_sent(self._end)
         return self
+
+    async def _ask(self, boot: bytes) -> None:
+        """Send the request to one process, and wait for the beginning of its answer."""
+        keys, url = self._sender.keys, self._replica.url
+        head = self._sender.head(boot)
+        message = HopSealer(keys.current, keys.audience, url).seal_stream_request(head, self._content)
+        self._frames = FrameReader(keys.audience, url, head, max_bytes=self._max_bytes)
+        self._tries += 1
+        try:
+            async with self._patience():
+                pieces = self._sender.open(url, boot, message, self._deadline)
+                self._pieces = await self._stack.enter_async_context(pieces)
+        except _BROKEN as error:
+            raise self._lost(error) from None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -198,14 +222,31 @@ class AnswerStream:
         try:
             while (body := self._frames.next_body(self._sender.keys.current)) is None:
                 self._frames.feed(await self._piece())
-        except StreamRefused:
-            self._end = StreamEnd.REFUSED
-            raise
+        except StreamRefused as refused:
+            if not self._learns_from(refused):
+                self._end = StreamEnd.REFUSED
+                raise
+            boot = refused.boot
         except _BROKEN as error:
             raise self._lost(error) from None
-        if self._frames.is_complete:
-            self._end = StreamEnd.ANSWERED
-        return body
+        else:
+            if self._frames.is_complete:
+                self._end = StreamEnd.ANSWERED
+            return body
+        await self._stack.aclose()
+        await self._ask(boot)
+        return await anext(self)
+
+    def _learns_from(self, refused: StreamRefused) -> bool:
+        """Return whether to ask again, because any process at the URL may answer, and now its boot id is known.
+
+        A request is only handled by the process that it names. Otherwise somebody who listens could repeat it to the
+        next process at this URL, which has not seen it.
+        """
+        if self._replica.boot != NO_BOOT or refused.reason != StreamReason.OTHER_PROCESS or self._tries >= MAX_TRIES:
+            return False
+        self._sender.learn_boot(self._replica.url, refused.boot)
+        return True
 
     async def _piece(self) -> bytes:
         async with self._patience():

@@ -81,10 +81,8 @@ class HopEndpoint:
                 await exchange.answer(404, [_CLOSE], b"")
         except ClientGone:
             pass
-        except asyncio.CancelledError:
-            if not exchange.client_gone:
-                raise
-            log.debug("the other process has left; its request is cancelled")
+        except asyncio.CancelledError:  # the server cuts off the answer, if anybody still reads it
+            log.debug("the other process has disconnected, or this one is forced to stop")
         finally:
             exchange.close()
 

@@ -36,6 +36,9 @@ SECONDS: Final = 2.0
 MAX_POSTS: Final = 32
 """How many messages may be in flight. More wait within their time limit."""
 
+UNREAD_SECONDS: Final = 30.0
+"""How long a process may not read a piece of a stream. Then the stream is cut off."""
+
 _STREAM_MARK: Final = 0
 """The first byte of a request for a stream. No message begins with it, since formats are counted from 1."""
 
@@ -309,7 +312,8 @@ class _SocketOutput:
 
     async def write(self, data: bytes, *, more: bool) -> None:
         del more  # the connection ends with the stream
-        await asyncio.get_running_loop().sock_sendall(self._connection, data)
+        async with asyncio.timeout(UNREAD_SECONDS):
+            await asyncio.get_running_loop().sock_sendall(self._connection, data)
 
 
 async def _read(connection: socket.socket, limit: int) -> bytes:

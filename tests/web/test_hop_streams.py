@@ -32,11 +32,12 @@ from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.stream_receiver import Send
 from gateway.tokens.stream_sender import STREAM_TYPE, AnswerStream, StreamSender
 from gateway.web import hop_endpoint
+from gateway.web import neighbours as neighbour_sockets
 from gateway.web.hop import HopClient
 from gateway.web.neighbours import LocalNeighbours
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
-from tests.http.serving import serving
+from tests.http.serving import Serving, serving
 from tests.waiting import until
 from tests.web.relay import Relay, relaying
 
@@ -92,7 +93,9 @@ class Handlers:
             self.running -= 1
         return {"result": "done"}
 
-    async def refuse(self, body: Mapping[str, Any], _send: Send) -> Mapping[str, Any]:
+    async def refuse(self, body: Mapping[str, Any], send: Send) -> Mapping[str, Any]:
+        for _ in range(body.get("after", 0)):
+            await send({})
         raise StreamRefused(body["reason"])
 
     async def crash(self, body: Mapping[str, Any], send: Send) -> Mapping[str, Any]:
@@ -104,8 +107,9 @@ class Handlers:
 class Place:
     """A replica that serves behind a relay, and a worker that sends to it."""
 
-    def __init__(self, app: GatewayApp, relay: Relay) -> None:
+    def __init__(self, app: GatewayApp, relay: Relay, server: Serving) -> None:
         self.app = app
+        self._server = server
         self.relay = relay
         self.handlers = Handlers()
         self.handlers.register(app)
@@ -113,6 +117,11 @@ class Place:
         self.skew = 0.0
         self.telemetry = ProcessTelemetry()
         self.sender = make_sender(self.telemetry, clock=lambda: time.time() + self.skew)
+
+    def stop(self) -> None:
+        """Stop the process without waiting for its requests."""
+        self._server.server.force_exit = True
+        self._server.stop()
 
     def stream(
         self, kind: str, body: Mapping[str, Any], address: ReplicaAddress | None = None, *, max_bytes: int = MAX_BYTES
@@ -170,7 +179,7 @@ async def placed(relay: Relay, **settings: Any) -> AsyncIterator[Place]:
     with serving(app, _connection_limits(app._services.settings)) as server:
         relay.port = server.port
         await until(lambda: app.is_running)
-        place = Place(app, relay)
+        place = Place(app, relay, server)
         try:
             yield place
         finally:
@@ -202,9 +211,38 @@ async def test_bodies_come_as_they_are_sent_and_the_last_one_ends_the_stream(pla
 
 
 async def test_any_process_at_a_url_may_answer_and_says_which_one_it_is(place: Place) -> None:
-    async with place.stream("echo", {"n": 1}, ReplicaAddress(place.relay.url, NO_BOOT)) as stream:
-        assert [body async for body in stream] == [{"n": 1}]
-        assert stream.boot == place.address.boot
+    for _ in range(2):
+        async with place.stream("echo", {"n": 1}, ReplicaAddress(place.relay.url, NO_BOOT)) as stream:
+            assert [body async for body in stream] == [{"n": 1}]
+            assert stream.boot == place.address.boot
+    assert place.relay.requests[0].count(b"POST ") == 3, "the sender remembers which process is there"
+    assert place.sent(StreamEnd.ANSWERED) == 2
+    assert place.sealed_refusals(StreamReason.OTHER_PROCESS) == 0
+
+
+async def test_a_request_to_any_process_at_a_url_is_of_no_use_to_the_next_one_there(runtime: Path) -> None:
+    """A process is restarted, and has not seen what somebody has listened to before."""
+    async with relaying() as relay:
+        anyone = ReplicaAddress(relay.url, NO_BOOT)
+        async with placed(relay) as first:
+            assert await first.ask("echo", anyone, n=1) == [{"n": 1}]
+            sender = first.sender
+        async with placed(relay) as second:
+            ran: list[object] = []
+
+            async def note(body: Mapping[str, Any], _send: Send) -> Mapping[str, Any]:
+                ran.append(body)
+                return body
+
+            second.app._services.stream_receiver.handle("echo", note)
+            await replayed(second)
+            await until(lambda: second.sealed_refusals(StreamReason.OTHER_PROCESS) == 1)
+            assert ran == []
+            second.sender = sender
+            async with second.stream("echo", {"n": 2}, anyone) as stream:
+                assert [body async for body in stream] == [{"n": 2}]
+                assert stream.boot == second.address.boot
+            assert ran == [{"n": 2}]
 
 
 @pytest.mark.parametrize("size", [0, 65_000, 70_000, 1_300_000])
@@ -370,7 +408,7 @@ async def replayed(place: Place, number: int = 0) -> int:
     """Send what went over a connection once more, and return the status of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", place.relay.port)
     writer.write(place.relay.requests[number])
-    status = int((await reader.readline()).split()[1])
+    status = int((await asyncio.wait_for(reader.readline(), SECONDS)).split()[1])
     writer.close()
     await writer.wait_closed()
     return status
@@ -394,6 +432,7 @@ async def test_a_request_of_another_time_gets_no_answer(place: Place, seconds: f
 async def test_a_fault_of_the_handler_is_no_refusal(place: Place, after: int) -> None:
     lost = await place.lost("crash", after=after)
     assert lost.may_have_acted
+    await place.lost("refuse", reason="draining", after=1)
     assert await place.ask("echo") == [{}]
 
 
@@ -411,6 +450,19 @@ async def test_a_stream_that_is_cut_is_lost(place: Place, kept: int) -> None:
     place.relay.change = cut
     lost = await place.lost("notes", count=4, size=100_000)
     assert lost.may_have_acted
+
+
+async def test_a_process_that_is_forced_to_stop_cuts_its_streams_off(
+    runtime: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with relaying() as relay, placed(relay) as place:
+        async with place.stream("wait", {}) as stream:
+            await anext(stream)
+            place.stop()
+            with pytest.raises(LostPeer):
+                [_ async for _ in stream]
+        assert place.handlers.cancelled == 1
+    assert "request failed" not in caplog.messages
 
 
 async def test_the_answers_to_two_requests_are_not_taken_for_each_other(place: Place) -> None:
@@ -514,6 +566,18 @@ async def test_a_neighbour_needs_no_url(runtime: Path) -> None:
         assert (await place.refused("nothing")).reason == StreamReason.UNKNOWN_KIND
         assert (await place.lost("crash", after=2)).may_have_acted
         assert relay.connections == 0
+
+
+async def test_a_neighbour_that_reads_nothing_is_given_up(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbour_sockets, "UNREAD_SECONDS", 0.1)
+    async with relaying() as relay, placed(relay) as place:
+        place.sender = make_sender(place.telemetry, neighbours=LocalNeighbours(make_keys(), b"m" * 16, max_bytes=1))
+        async with place.stream("flood", {"count": 1000}) as stream:
+            await anext(stream)
+            await until(lambda: place.app._services.stream_receiver._running == 0)
+            with pytest.raises(LostPeer):
+                [_ async for _ in stream]
+        assert place.handlers.sent < 1000
 
 
 async def test_a_neighbour_gets_messages_with_the_largest_body_of_a_client(runtime: Path) -> None:
