@@ -42,6 +42,8 @@ class Reason(StrEnum):
     """The user did not answer within `held_seconds`."""
     HELD_ANSWERED = "held_answered"
     """The question has had another answer before."""
+    HOLDER_LOST = "holder_lost"
+    """The process that was to call the upstream took the request, and does not answer any more."""
     HELD_TOO_MANY = "held_too_many"
     """Too many calls of the caller wait for answers."""
     CHANGED = "changed"

@@ -126,6 +126,15 @@ class HeldCalls:
         call = self._calls.get(call_id)
         return call if call is not None and call.target == target else None
 
+    def knows(self, call_id: bytes) -> bool:
+        """Return whether a call began here, and is not forgotten."""
+        return call_id in self._calls
+
+    @property
+    def open(self) -> int:
+        """How many calls have not ended."""
+        return sum(call.is_open for call in self._calls.values())
+
     def begin(self, call_id: bytes, target: HeldTarget, upstream: HeldUpstream) -> HeldCall:
         """Return a new call, which does not run yet.
 
@@ -224,6 +233,11 @@ class HeldCall:
             self._waiters.pop(number, None)
         self._hand_over(waiter, event)
         return event
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call has begun, and not ended."""
+        return self._life is not None and self._life.state != "ended"
 
     def cancel(self) -> None:
         """End the call, because its client does not want it, or can no longer answer."""
