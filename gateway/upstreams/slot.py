@@ -28,6 +28,7 @@ class Slot(msgspec.Struct, frozen=True):
         questions: what it asked last, so that an answer that is missing or does not fit can be asked for again.
         spent_ms: how long the upstream has worked so far, in milliseconds.
         sent: whether a request was about to be sent, and no outcome is recorded. Only in tasks.
+        place: where the call begins that was about to be sent, if its request can be sent again; else None.
         own: the upstream's name of a tool, if a worker may be unable to find it out; else None.
         param_headers: the names of its `Mcp-Param-*` headers, each followed by the path of the argument.
     """
@@ -42,6 +43,12 @@ class Slot(msgspec.Struct, frozen=True):
     own: str | None = None
     param_headers: tuple[tuple[str, ...], ...] = ()
     is_held: bool = False
+    place: str | None = None
+
+    @property
+    def can_resend(self) -> bool:
+        """Whether the request that was about to be sent can be sent again: it joins the first one."""
+        return self.is_held or self.place is not None
 
     def __repr__(self) -> str:
         """Return a text without the token, the state and the questions."""
@@ -50,7 +57,13 @@ class Slot(msgspec.Struct, frozen=True):
     def asked(self, asked: AskedRound, *, is_held: bool) -> Slot:
         """Return the slot after the upstream has asked for something."""
         return msgspec.structs.replace(
-            self, round=self.round + 1, state=asked.state, questions=asked.questions, sent=False, is_held=is_held
+            self,
+            round=self.round + 1,
+            state=asked.state,
+            questions=asked.questions,
+            sent=False,
+            is_held=is_held,
+            place=None,
         )
 
     def to_map(self) -> dict[str, Any]:
@@ -65,6 +78,8 @@ class Slot(msgspec.Struct, frozen=True):
             slot["spent"] = self.spent_ms
         if self.sent:
             slot["sent"] = True
+        if self.place is not None:
+            slot["place"] = self.place
         if self.token is not None:
             slot["token"] = self.token
         if self.own is not None:
@@ -93,6 +108,7 @@ class Slot(msgspec.Struct, frozen=True):
                 own=_typed(slot["own"], str) if "own" in slot else None,
                 param_headers=tuple(tuple(_typed(part, str) for part in header) for header in slot.get("headers", ())),
                 is_held=slot["era"] == HELD_ERA,
+                place=_typed(slot["place"], str) if "place" in slot else None,
             )
         except (KeyError, TypeError) as error:
             raise MalformedSlot(str(error)) from None

@@ -85,3 +85,59 @@ async def test_all_edges_use_one_program_with_one_memory(site: Held) -> None:
             said = (await user.call("memory__remember", {"text": text})).said
     assert len(pids) == 1
     assert said == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_questions_of_a_program_are_answered_over_edges(site: Held, wire: str) -> None:
+    texts = [f"Delete {files} files of {wire}?" for files in (3, 300)]
+    async with speaking(wire, site, "ada", urls=[edge.url for edge in site.edges]) as call:
+        result = await call("tools/call", call_params("own__delete", {"owner": wire}), ANSWERS)
+    assert json.loads(text_of(result)) == [[text, text] for text in texts]
+    assert [line for line in site.noted() if line.startswith(wire)] == [f"{wire} 3", f"{wire} 300"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("on", ["call", "session"])
+async def test_questions_in_sessions_are_answered_over_edges(site: Held, wire: str, on: str) -> None:
+    async with speaking(wire, site, "ada", urls=[edge.url for edge in site.edges]) as call:
+        result = await call("tools/call", call_params("held__delete", {"on": on}), ANSWERS)
+    expected = [[files, answer_of({"params": {"message": f"Delete {files} files?"}})] for files in (3, 300)]
+    assert json.loads(text_of(result)) == expected
+
+
+async def test_a_caller_has_one_session_and_another_caller_another(site: Held, server: InSessions) -> None:
+    before = set(server.open)
+    async with site.at_edges("carol") as carol, site.at_edges("dan") as dan:
+        for user in (carol, dan):
+            assert [(await user.call("held__count")).text.split(": ")[1] for _ in range(4)] == ["1", "2", "3", "4"]
+    assert len(set(server.open) - before) == 2
+
+
+async def test_a_change_of_a_list_is_heard_at_each_edge(site: Held) -> None:
+    async with site.at_edges() as user:
+        async with user.listening(site["r2"].url, toolsListChanged=True) as heard:
+            changed = await user.send("tools/list")
+            assert changed.status == 200
+            await user.call("memory__change")
+            for edge in site.edges:
+                wait_until(
+                    lambda edge=edge: edge.metric("gateway_upstream_list_refreshes_total", upstream="memory") >= 2,
+                    f"the lists are read again at {edge.name}",
+                )
+            assert heard.of("notifications/subscriptions/acknowledged")
+
+
+async def test_one_leg_has_one_line_of_audit_and_one_count(site: Held) -> None:
+    def counted() -> float:
+        return site.metric("gateway_upstream_requests_total", upstream="own", method="tools/call")
+
+    def legs() -> list[dict[str, Any]]:
+        lines = [line for replica in site.replicas for line in replica.logged("leg finished", subject="erin")]
+        return [line for line in lines if line.get("method") == "tools/call"]
+
+    before = counted()
+    async with site.at_edges("erin") as user:
+        await user.call("own__delete", {"owner": "erin"}, ANSWERS)
+    wait_until(lambda: len(legs()) >= 3, "three lines of audit")
+    assert len(legs()) == 3, "two that asked, and one with the result"
+    assert counted() == before + 1

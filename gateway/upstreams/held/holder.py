@@ -21,7 +21,7 @@ from gateway.tokens.stream_receiver import StreamHandler
 from gateway.tokens.stream_sender import StreamSender
 from gateway.upstreams.failures import HeldFailure, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.held.calls import HeldCalls
-from gateway.upstreams.held.holders import HELLO, WAIT_SECONDS, Holders
+from gateway.upstreams.held.holders import HELLO, WAIT_SECONDS, Holders, say_hello
 from gateway.upstreams.held.messages import (
     KIND,
     LISTEN,
@@ -210,7 +210,7 @@ class Holder:
     async def send(self, address: ReplicaAddress, request: Outgoing) -> dict[str, Any]:
         """Have the process that holds a call send a request that continues it, and return its result.
 
-        A process that does not answer is asked once more.
+        A process that does not answer is asked once more. One that does not even say hello is not sent anything.
 
         Raises:
             Overloaded: it is silent, or has no place, and the call continues when it is asked later.
@@ -218,6 +218,7 @@ class Holder:
             UpstreamError: the upstream answered with an error.
         """
         try:
+            await self._find_alive(address)
             with contextlib.suppress(LostPeer):
                 return await self._sent(address, request)
             await asyncio.sleep(RETRY_SECONDS)
@@ -231,6 +232,17 @@ class Holder:
                 raise Overloaded from None
             detail = f"the process that holds it: {lost}"
             raise request.lost(Reason.HELD_LOST, detail=detail) from None
+
+    async def _find_alive(self, address: ReplicaAddress) -> None:
+        """Raise `LostPeer` soon if a process is silent, which else takes long to notice."""
+        if self.sender is None:
+            return
+        with contextlib.suppress(StreamRefused):  # it says so itself
+            with contextlib.suppress(LostPeer):
+                await say_hello(self.sender, address)
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+            await say_hello(self.sender, address)
 
     async def _sent(self, address: ReplicaAddress, request: Outgoing) -> dict[str, Any]:
         if self.sender is None:

@@ -108,7 +108,7 @@ class Holders:
     async def _asked(self, url: str, known: _Known) -> bytes | None:
         known.boot, problem = None, "it does not answer"
         try:
-            known.boot = await self._said_hello(url)
+            known.boot = await say_hello(self._sender, ReplicaAddress(url, NO_BOOT))
         except LostPeer as lost:
             problem = str(lost)
         except StreamRefused as refused:
@@ -119,14 +119,6 @@ class Holders:
         known.until = asyncio.get_running_loop().time() + FRESH_SECONDS
         return known.boot
 
-    async def _said_hello(self, url: str) -> bytes | None:
-        somebody = ReplicaAddress(url, NO_BOOT)
-        hello = self._sender.stream(somebody, HELLO, {}, seconds=HELLO_SECONDS, max_bytes=MAX_HELLO_BYTES)
-        async with hello as answers:
-            async for _ in answers:
-                return answers.boot
-        return None
-
     def _report(self, url: str, known: _Known, problem: str) -> None:
         """Log that a holder takes no requests, or takes them again, once."""
         if problem and problem != known.problem:
@@ -134,6 +126,20 @@ class Holders:
         elif known.problem and not problem:
             log.info("a holder takes requests again", extra={"url": url})
         known.problem = problem
+
+
+async def say_hello(sender: StreamSender, address: ReplicaAddress) -> bytes | None:
+    """Return the boot id of a process that takes new requests.
+
+    Raises:
+        StreamRefused: it takes none, but it is there.
+        LostPeer: it does not answer.
+    """
+    hello = sender.stream(address, HELLO, {}, seconds=HELLO_SECONDS, max_bytes=MAX_HELLO_BYTES)
+    async with hello as answers:
+        async for _ in answers:
+            return answers.boot
+    return None
 
 
 _REFUSED: Final[Mapping[str, str]] = {
