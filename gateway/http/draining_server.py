@@ -43,7 +43,7 @@ class DrainingServer(uvicorn.Server):
     """Serves until SIGTERM or SIGINT, gives notice, and then finishes the work in flight.
 
     During the notice (`notice_seconds`) it serves everything as before, so that load balancers have time to see that
-    this replica shuts down. Then the work in flight has `drain_seconds`, and so has all that others need of the process,
+    this replica shuts down. Then the work in flight has `drain_seconds`, and so has what others need of the process,
     as long as it `is_needed`. A second signal ends it immediately. Unlike
     uvicorn's server, it returns after a signal instead of raising it again. So the process can exit with 0 after a
     clean end, and with 1 after a forced end (`force_exit`).

@@ -50,6 +50,9 @@ class Reason(StrEnum):
     """The upstream's definition changed between two legs of a call, or its tool differs from the pinned one."""
 
 
+NO_HOLDER: Final = "its holder takes no requests now"
+"""Why nothing is sent to an upstream that can be reached only through another process."""
+
 LIMIT_OPTION: Final = 'the option "max_result_bytes" of the upstream'
 """What limits an answer, in words for operators and callers."""
 

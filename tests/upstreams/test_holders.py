@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from gateway.upstreams.held.holders import FRESH_SECONDS
 from loadtest.cluster import Replica, wait_until
 from tests.storage.servers import Server
 from tests.upstreams.servers.session import InSessions
@@ -43,13 +48,19 @@ class Held(Site):
     ) -> None:
         self.notes = directory / "notes"
         directory.mkdir(parents=True, exist_ok=True)
-        program = {"command": sys.executable, "args": ["-S", str(MEMORY)], "env": {"NOTES": str(self.notes)}}
-        own = {"memory": {**program, "gateway": {}}, "own": {**program, "gateway": {"scope": "caller"}}}
+        own = {"memory": program(self.notes), "own": program(self.notes, scope="caller", max_connections=40)}
         super().__init__(directory, {**own, **upstreams}, server, settings, names=("r1", "r2", *holders))
         urls = ",".join(self[name].environ["GATEWAY_REPLICA_URL"] for name in holders)
         self.environ["GATEWAY_HOLDERS"] = urls
         for replica in self.replicas:
             replica.environ["GATEWAY_HOLDERS"] = urls
+
+    def _make_replica(self, name: str, *options: str, **environ: str) -> Replica:
+        replica = super()._make_replica(name, *options, **environ)
+        if name.startswith("h"):  # each opens its own socket, as on a host of its own
+            replica.listener.close()
+            replica.hold = False
+        return replica
 
     @property
     def edges(self) -> list[Replica]:
@@ -61,6 +72,16 @@ class Held(Site):
 
     def noted(self) -> list[str]:
         return self.notes.read_text().splitlines() if self.notes.exists() else []
+
+
+def program(notes: Path, **options: Any) -> dict[str, Any]:
+    command = {"command": sys.executable, "args": ["-S", str(MEMORY)], "env": {"NOTES": str(notes)}}
+    return {**command, "gateway": options}
+
+
+def texts_of(owner: str) -> list[list[str]]:
+    """Return the questions about the files of an owner, each with its answer."""
+    return [[text, text] for text in (f"Delete {files} files of {owner}?" for files in (3, 300))]
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +110,9 @@ async def test_all_edges_use_one_program_with_one_memory(site: Held) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_questions_of_a_program_are_answered_over_edges(site: Held, wire: str) -> None:
-    texts = [f"Delete {files} files of {wire}?" for files in (3, 300)]
     async with speaking(wire, site, "ada", urls=[edge.url for edge in site.edges]) as call:
         result = await call("tools/call", call_params("own__delete", {"owner": wire}), ANSWERS)
-    assert json.loads(text_of(result)) == [[text, text] for text in texts]
+    assert json.loads(text_of(result)) == texts_of(wire)
     assert [line for line in site.noted() if line.startswith(wire)] == [f"{wire} 3", f"{wire} 300"]
 
 
@@ -115,16 +135,20 @@ async def test_a_caller_has_one_session_and_another_caller_another(site: Held, s
 
 async def test_a_change_of_a_list_is_heard_at_each_edge(site: Held) -> None:
     async with site.at_edges() as user:
-        async with user.listening(site["r2"].url, toolsListChanged=True) as heard:
-            changed = await user.send("tools/list")
-            assert changed.status == 200
-            await user.call("memory__change")
-            for edge in site.edges:
-                wait_until(
-                    lambda edge=edge: edge.metric("gateway_upstream_list_refreshes_total", upstream="memory") >= 2,
-                    f"the lists are read again at {edge.name}",
-                )
-            assert heard.of("notifications/subscriptions/acknowledged")
+        before = [_readings(edge) for edge in site.edges]
+        await user.call("memory__change")
+        for edge, readings in zip(site.edges, before, strict=True):
+            await asyncio.to_thread(
+                wait_until, partial(_reads_more, edge, readings), f"the lists are read again at {edge.name}"
+            )
+
+
+def _readings(replica: Replica) -> float:
+    return replica.metric("gateway_upstream_list_refreshes_total", upstream="memory")
+
+
+def _reads_more(replica: Replica, readings: float) -> bool:
+    return _readings(replica) > readings
 
 
 async def test_one_leg_has_one_line_of_audit_and_one_count(site: Held) -> None:
@@ -141,3 +165,120 @@ async def test_one_leg_has_one_line_of_audit_and_one_count(site: Held) -> None:
     wait_until(lambda: len(legs()) >= 3, "three lines of audit")
     assert len(legs()) == 3, "two that asked, and one with the result"
     assert counted() == before + 1
+
+
+async def asked(user: User, owner: str, **arguments: Any) -> tuple[dict[str, Any], Any]:
+    """Begin a call, and return its parameters and the reply with its question."""
+    params = {"name": "own__delete", "arguments": {"owner": owner, **arguments}}
+    reply = await user.send("tools/call", params)
+    assert reply.result["resultType"] == "input_required", reply
+    return params, reply
+
+
+async def answered(user: User, params: dict[str, Any], reply: Any) -> Any:
+    """Answer the question of a reply, and return the next reply."""
+    return await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+
+
+async def to_its_end(user: User, params: dict[str, Any], reply: Any) -> Any:
+    """Answer all further questions, and return the last reply."""
+    while reply.response.get("result", {}).get("resultType") == "input_required":
+        reply = await answered(user, params, reply)
+    return reply
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Held]:
+    """Processes that a test may end."""
+    with Held(tmp_path, {}, GATEWAY_DRAIN_SECONDS="8", GATEWAY_MAX_CHILDREN="42") as site:
+        site.wait_listed("memory")
+        yield site
+
+
+async def test_edges_may_end_between_legs_and_after_they_have_sent_the_answers(alone: Held) -> None:
+    gate = alone.notes.with_name("gate")
+    r1, r2 = alone.edges
+    async with alone.user("ada", urls=[r1.url]) as first, alone.user("ada", urls=[r2.url]) as second:
+        params, reply = await asked(first, "ada", gate=str(gate))
+        answering = asyncio.create_task(answered(first, params, reply))
+        await asyncio.to_thread(wait_until, lambda: alone.noted() == ["ada 3"], "the answer came")
+        r1.kill()
+        with pytest.raises(httpx.HTTPError):
+            await answering
+        gate.touch()
+        again = await answered(second, params, reply)
+        assert (await to_its_end(second, params, again)).said == texts_of("ada")
+    assert alone.noted() == ["ada 3", "ada 300"]
+
+
+async def test_rolling_the_edges_loses_no_call_and_no_program(alone: Held) -> None:
+    async def pid(user: User) -> Any:
+        return (await user.call("memory__about")).said
+
+    async with contextlib.AsyncExitStack() as stack:
+        users = [await stack.enter_async_context(alone.at_edges(f"user-{number}")) for number in range(4)]
+        before = await pid(users[0])
+        calls = [(user, *await asked(user, f"owner-{number}")) for number, user in enumerate(users * 5)]
+        for edge in alone.edges:
+            await asyncio.to_thread(edge.terminate)
+            await asyncio.to_thread(edge.restart)
+            calls = [(user, params, await answered(user, params, reply)) for user, params, reply in calls]
+        assert [reply.said for *_, reply in calls] == [texts_of(f"owner-{number}") for number in range(20)]
+        assert await pid(users[0]) == before
+
+
+async def test_a_call_is_lost_with_its_holder_and_new_ones_begin(alone: Held) -> None:
+    holder = alone["h1"]
+    async with alone.at_edges() as user:
+        params, reply = await asked(user, "ada")
+        holder.kill()
+        refused = await user.send("tools/call", {"name": "memory__about", "arguments": {}})
+        assert refused.status == 503, "no holder takes it"
+        assert "retry-after" in refused.headers
+        await asyncio.to_thread(holder.restart)
+        lost = await answered(user, params, reply)
+        assert lost.result["isError"]
+        assert "has been lost" in lost.text
+        assert "Reference:" in lost.text
+        assert (await user.call("own__delete", {"owner": "bob"}, ANSWERS)).said == texts_of("bob")
+    assert alone.noted() == ["bob 3", "bob 300"]
+
+
+async def test_a_holder_that_is_stopped_for_a_while_costs_no_call(alone: Held) -> None:
+    holder = alone["h1"]
+    async with alone.at_edges() as user:
+        params, reply = await asked(user, "ada")
+        holder.signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(FRESH_SECONDS)  # it was heard of a moment ago
+            continued, begun = await asyncio.gather(
+                answered(user, params, reply), user.send("tools/call", {"name": "memory__about", "arguments": {}})
+            )
+        finally:
+            holder.signal(signal.SIGCONT)
+        assert [continued.status, begun.status] == [503, 503], (continued, begun)
+        assert (await to_its_end(user, params, reply)).said == texts_of("ada")
+    assert alone.noted() == ["ada 3", "ada 300"]
+
+
+async def test_a_holder_that_drains_serves_the_calls_that_it_holds(alone: Held) -> None:
+    holder = alone["h1"]
+    async with alone.at_edges() as user:
+        calls = [await asked(user, f"owner-{number}") for number in range(4)]
+        holder.signal(signal.SIGTERM)
+        holder.wait_for_log("leaving")
+        refused = asyncio.create_task(user.send("tools/call", {"name": "memory__about", "arguments": {}}))
+        ended = [(await to_its_end(user, *call)).said for call in calls]
+        assert ended == [texts_of(f"owner-{number}") for number in range(4)]
+        assert (await refused).status == 503
+    assert await asyncio.to_thread(holder.wait) == 0, "all that it held has ended"
+
+
+async def test_a_draining_holder_does_not_wait_for_its_users_for_ever(alone: Held) -> None:
+    holder = alone["h1"]
+    async with alone.at_edges() as user:
+        params, reply = await asked(user, "ada")
+        assert await asyncio.to_thread(holder.terminate) == 1
+        await asyncio.to_thread(holder.restart)
+        lost = await answered(user, params, reply)
+    assert "has been lost" in lost.text

@@ -27,7 +27,7 @@ from gateway.protocol.upstream.responses import INPUT_REQUIRED
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import CredentialHeaders
-from gateway.upstreams.failures import HeldFailure, Reason, UpstreamFailure
+from gateway.upstreams.failures import NO_HOLDER, HeldFailure, Reason, UpstreamFailure
 from gateway.upstreams.guarded import UpstreamClient
 from gateway.upstreams.held.actions import Ended, HeldEvent, HeldLimits, NextRound, Stopped, StopReason
 from gateway.upstreams.held.calls import HeldCall, HeldTarget, HeldUpstream, Send, Waiter
@@ -87,7 +87,7 @@ class HoldingClient:
             try:
                 address = await self._holder.holders.find(order, ends_at)
             except Overloaded:
-                raise self._no_holder() from None
+                raise UpstreamFailure(name, Reason.BUSY, sent=False, detail=NO_HOLDER) from None
         if address is None:
             stream = self._client.listen(wanted, requester=requester)
         else:
@@ -114,12 +114,7 @@ class HoldingClient:
         order = self._order(method, options["requester"], call_id)
         here = functools.partial(self._begun, call_id, method, params, options)
         prepare = functools.partial(self._prepared, call_id, method, params, options)
-        try:
-            return await self._holder.begin(order, prepare, here)
-        except Overloaded:
-            if method in ASKING_METHODS:
-                raise
-            raise self._no_holder() from None
+        return await self._holder.begin(order, prepare, here)
 
     async def serve(self, message: RequestMessage, on_notice: OnNotice) -> dict[str, Any]:
         """Send a request of another process, and return its result; see `request`."""
@@ -201,10 +196,6 @@ class HoldingClient:
         name, identity, alone = self._definition.name, self._definition.identity, self._holder.unattended_seconds
         body = request_body(name, identity, (method, params), call_id, options, unattended_seconds=alone)
         return Outgoing(name, body, call_id, options, self._upstream.telemetry)
-
-    def _no_holder(self) -> UpstreamFailure:
-        self._upstream.telemetry.failed(self._definition.name, Reason.BUSY)
-        return UpstreamFailure(self._definition.name, Reason.BUSY, sent=False, detail="its holder takes no requests")
 
     def _limited_by(self, remote: RequestMessage | None) -> HeldUpstream:
         """Return the upstream, with the limits of a call that another process begins."""

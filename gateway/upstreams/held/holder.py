@@ -186,6 +186,9 @@ class Holder:
                 return await self._begun(address, request)
             except StreamRefused:
                 holders.doubt(address)
+                if asyncio.get_running_loop().time() + RETRY_SECONDS >= ends_at:
+                    raise Overloaded from None
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _begun(self, address: ReplicaAddress, request: Outgoing) -> dict[str, Any]:
         """Have a holder send a new request. A request that is lost on the way is sent once more, and joins.

@@ -44,12 +44,13 @@ def ask(text: str) -> Any:
 
 
 def delete(given: Mapping[str, Any]) -> Any:
-    """Delete some files, then many more, each time with the consent of the user."""
+    """Delete some files, then many more, each time with the consent of the user, and as the gate opens."""
     answers = []
     for files in (3, 300):
         question = f"Delete {files} files of {given['owner']}?"
         answers.append([question, ask(question)["content"]["sure"]])
         note(f"{given['owner']} {files}")
+        wait(given.get("gate"))
     return answers
 
 
@@ -62,12 +63,17 @@ def about(_given: Mapping[str, Any]) -> Any:
     return os.getpid()
 
 
-def work(given: Mapping[str, Any]) -> Any:
-    """Note when it begins, wait until the file that is named exists, and note the end."""
-    note(f"begun {given['gate']}")
-    while not os.path.exists(given["gate"]):  # noqa: PTH110 - it starts faster without pathlib
+def wait(gate: str | None) -> None:
+    """Wait until there is a file, if one is named."""
+    while gate is not None and not os.path.exists(gate):  # noqa: PTH110 - it starts faster without pathlib
         threading.Event().wait(0.02)
-    note(f"ended {given['gate']}")
+
+
+def work(given: Mapping[str, Any]) -> Any:
+    """Note the beginning and the end, and wait for a gate between them."""
+    note(f"begun {given['owner']}")
+    wait(given.get("gate"))
+    note(f"ended {given['owner']}")
     return "worked"
 
 
