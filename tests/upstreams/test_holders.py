@@ -282,3 +282,56 @@ async def test_a_draining_holder_does_not_wait_for_its_users_for_ever(alone: Hel
         await asyncio.to_thread(holder.restart)
         lost = await answered(user, params, reply)
     assert "has been lost" in lost.text
+
+
+@pytest.fixture(scope="module")
+def with_tasks(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
+    folder = tmp_path_factory.mktemp("tasks")
+    upstreams = {"tasks": program(folder / "notes", scope="caller", task="required", timeout_seconds=30)}
+    with Held(folder, upstreams, server=redis, GATEWAY_TASK_LEASE_SECONDS="3") as site:
+        yield site
+
+
+async def test_a_task_asks_through_the_holder(with_tasks: Held) -> None:
+    async with with_tasks.at_edges() as user:
+        task = await user.task("tasks__delete", {"owner": "task"})
+        ended = await user.finish(task, ANSWERS)
+    assert json.loads(text_of(ended["result"])) == texts_of("task")
+    assert [line for line in with_tasks.noted() if line.startswith("task ")] == ["task 3", "task 300"]
+
+
+async def test_a_worker_that_takes_over_joins_the_call(with_tasks: Held) -> None:
+    gate = with_tasks.notes.with_name("taken-over")
+    async with with_tasks.at_edges("carol") as user:
+        task = await user.task("tasks__work", {"owner": "once", "gate": str(gate)})
+        await asyncio.to_thread(wait_until, lambda: "begun once" in with_tasks.noted(), "the call runs")
+        with_tasks.worker("w1").kill()
+        with_tasks.worker("w1").restart()
+        gate.touch()
+        ended = await user.finish(task)
+    assert json.loads(text_of(ended["result"])) == "worked"
+    assert [line for line in with_tasks.noted() if "once" in line] == ["begun once", "ended once"]
+
+
+async def test_a_worker_that_takes_over_brings_the_same_answers(with_tasks: Held) -> None:
+    gate = with_tasks.notes.with_name("answered")
+    async with with_tasks.at_edges("dan") as user:
+        task = await user.task("tasks__delete", {"owner": "dan", "gate": str(gate)})
+        questions = await user.asked_in_task(task)
+        responses = {key: answer_of(question) for key, question in questions.items()}
+        await user.send("tasks/update", {"taskId": task, "inputResponses": responses})
+        await asyncio.to_thread(wait_until, lambda: "dan 3" in with_tasks.noted(), "the answer came")
+        with_tasks.worker("w1").kill()
+        with_tasks.worker("w1").restart()
+        gate.touch()
+        ended = await user.finish(task, ANSWERS)
+    assert json.loads(text_of(ended["result"])) == texts_of("dan")
+    assert [line for line in with_tasks.noted() if line.startswith("dan ")] == ["dan 3", "dan 300"]
+
+
+async def test_without_holders_a_task_is_told_which_setting_lets_it_ask(with_tasks: Held) -> None:
+    async with with_tasks.at_edges("erin") as user:
+        with with_tasks.worked_by("w2", GATEWAY_HOLDERS=""):
+            task = await user.task("tasks__delete", {"owner": "erin"})
+            ended = await user.finish(task)
+    assert "GATEWAY_HOLDERS" in json.dumps(ended)

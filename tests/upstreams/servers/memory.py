@@ -48,7 +48,10 @@ def delete(given: Mapping[str, Any]) -> Any:
     answers = []
     for files in (3, 300):
         question = f"Delete {files} files of {given['owner']}?"
-        answers.append([question, ask(question)["content"]["sure"]])
+        answer = ask(question)
+        if "content" not in answer:
+            return answer
+        answers.append([question, answer["content"]["sure"]])
         note(f"{given['owner']} {files}")
         wait(given.get("gate"))
     return answers
