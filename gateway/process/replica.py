@@ -212,7 +212,8 @@ def _hold(settings: Settings, replica: ReplicaAddress, sender: StreamSender, rec
     from gateway.upstreams.held.holders import Holders  # noqa: PLC0415 - the same
 
     holders = Holders(settings.holders, sender, own_url=replica.url) if settings.holders else None
-    holder = Holder(address=replica, sender=sender, holders=holders)
+    is_one_of_many = bool(settings.peers or settings.replica_url)
+    holder = Holder(address=replica, sender=sender, holders=holders, is_one_of_many=is_one_of_many)
     for kind, handler in holder.handlers.items():
         receiver.handle(kind, handler)
     return holder

@@ -250,7 +250,7 @@ async def test_a_holder_that_is_stopped_for_a_while_costs_no_call(alone: Held) -
         params, reply = await asked(user, "ada")
         holder.signal(signal.SIGSTOP)
         try:
-            await asyncio.sleep(FRESH_SECONDS)  # it was heard of a moment ago
+            await asyncio.sleep(FRESH_SECONDS)  # it has answered a moment ago
             continued, begun = await asyncio.gather(
                 answered(user, params, reply), user.send("tools/call", {"name": "memory__about", "arguments": {}})
             )

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -49,6 +50,8 @@ from gateway.upstreams.readings import Keep
 DIGEST_BYTES: Final = 16
 _OF_NEXT_ROUNDS: Final = ("requestState", "inputResponses")
 
+log = logging.getLogger(__name__)
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -69,6 +72,7 @@ class HoldingClient:
         self._client = client
         self._holder = holder
         self._credentials = credentials
+        self._has_reported = False
         limits = HeldLimits(definition.timeout_seconds, definition.held_seconds)
         self._upstream = HeldUpstream(definition.name, limits, telemetry)
         holder.upstreams[definition.name, definition.identity] = self
@@ -110,6 +114,7 @@ class HoldingClient:
         if options.get("continued") is not None:
             return await self._continued(method, params, options)
         if self._holder.holders is None:
+            self._report_own_connections()
             return await self._begun(call_id, method, params, options)
         order = self._order(method, options["requester"], call_id)
         here = functools.partial(self._begun, call_id, method, params, options)
@@ -196,6 +201,11 @@ class HoldingClient:
         name, identity, alone = self._definition.name, self._definition.identity, self._holder.unattended_seconds
         body = request_body(name, identity, (method, params), call_id, options, unattended_seconds=alone)
         return Outgoing(name, body, call_id, options, self._upstream.telemetry)
+
+    def _report_own_connections(self) -> None:
+        if self._holder.is_one_of_many and not self._has_reported:
+            self._has_reported = True
+            log.info("each replica has its own connections to an upstream", extra={"upstream": self._definition.name})
 
     def _limited_by(self, remote: RequestMessage | None) -> HeldUpstream:
         """Return the upstream, with the limits of a call that another process begins."""

@@ -91,8 +91,9 @@ class Holder:
     """Holds calls in this process if it has an `address`, and sends requests to others if it has a `sender`.
 
     `holders` are the processes that have all connections; without them, this process has its own. `upstreams` are those
-    of this process, by name and identity. Calls that this process begins elsewhere go on for `unattended_seconds` while
-    no request waits for them; None leaves it at the usual time.
+    of this process, by name and identity. Calls that this process begins elsewhere last for `unattended_seconds` while
+    no request waits for them; None leaves it at the usual time. `is_one_of_many` tells whether there are other replicas
+    with connections of their own.
     """
 
     calls: HeldCalls = field(default_factory=lambda: HeldCalls(random_bytes=os.urandom))
@@ -100,6 +101,7 @@ class Holder:
     sender: StreamSender | None = None
     holders: Holders | None = None
     unattended_seconds: float | None = None
+    is_one_of_many: bool = False
     upstreams: dict[tuple[str, bytes], ServesHeld] = field(default_factory=dict)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -118,7 +120,7 @@ class Holder:
         self.draining.set()
 
     async def serve_hello(self, _body: Mapping[str, Any], _send: SendBody) -> Mapping[str, Any]:
-        """Tell another process that this one takes requests; see `StreamHandler`."""
+        """Show another process that this one takes requests; see `StreamHandler`."""
         if self.draining.is_set():
             raise StreamRefused(StreamReason.DRAINING)
         return _HELLO
@@ -213,7 +215,7 @@ class Holder:
     async def send(self, address: ReplicaAddress, request: Outgoing) -> dict[str, Any]:
         """Have the process that holds a call send a request that continues it, and return its result.
 
-        A process that does not answer is asked once more. One that does not even say hello is not sent anything.
+        A process that does not answer is asked once more. Nothing is sent to one that does not even say hello.
 
         Raises:
             Overloaded: it is silent, or has no place, and the call continues when it is asked later.

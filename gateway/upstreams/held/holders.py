@@ -27,7 +27,7 @@ RETRY_SECONDS: Final = 0.5
 HELLO_SECONDS: Final = 2.0
 """How long a holder may take to say that it is there."""
 FRESH_SECONDS: Final = 1.0
-"""How long a holder that was heard of counts as one that is there."""
+"""How long a holder that has answered counts as one that is there."""
 MAX_HELLO_BYTES: Final = 1024
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one holder. `boot` is None while it takes no new requests."""
+    """The state of one holder. `boot` is None while it takes no new requests."""
 
     boot: bytes | None = None
     until: float = 0.0
@@ -46,8 +46,8 @@ class _Known:
 class Holders:
     """The processes that have all connections of upstreams in sessions.
 
-    A request is sent to a process that was heard of a moment ago, and only to this one. So a request that waits for a
-    holder has not been sent, and one that is sent again can never begin in a process that took the place of the first.
+    A request is sent only to a process that has answered a moment ago. So nothing was sent of a request that waits for a
+    holder, and no request that is sent again can begin in a process that took the place of the first.
 
     Args:
         urls: where they are. This process has the connections that belong to `own_url`.

@@ -32,7 +32,7 @@ class RequestMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         call: the id of the call, with which this request can be sent again.
         place: where the call is held, if this continues it.
         token: of the caller for the upstream, where credentials differ by caller.
-        unattended_seconds: how long the call goes on while no request waits for it; None leaves it at the usual time.
+        unattended_seconds: how long the call lasts while no request waits for it; None leaves it at the usual time.
     """
 
     upstream: str
