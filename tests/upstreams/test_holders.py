@@ -18,6 +18,7 @@ import pytest
 from gateway.upstreams.held.holders import FRESH_SECONDS
 from loadtest.cluster import Replica, wait_until
 from tests.storage.servers import Server
+from tests.token_endpoint import TokenEndpoint
 from tests.upstreams.servers.session import InSessions
 from tests.upstreams.site import Site, User, entry
 from tests.upstreams.wires import WIRES, speaking
@@ -335,3 +336,80 @@ async def test_without_holders_a_task_is_told_which_setting_lets_it_ask(with_tas
             task = await user.task("tasks__delete", {"owner": "erin"})
             ended = await user.finish(task)
     assert "GATEWAY_HOLDERS" in json.dumps(ended)
+
+
+OBJECT = {"python": "tests.upstreams.servers.sdk2:server"}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[TokenEndpoint]:
+    with TokenEndpoint() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def two(server: InSessions, endpoint: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
+    exchange = {"kind": "token_exchange", "audience": "orders"}
+    upstreams = {
+        "object": {**OBJECT, "gateway": {}},
+        "sessions": {**OBJECT, "gateway": {"era": "session"}},
+        "orders": entry(server.url, credentials=exchange, scope="caller"),
+        "each": entry(server.url, scope="call"),
+    }
+    with Held(tmp_path_factory.mktemp("two"), upstreams, ("h1", "h2"), **endpoint.environ) as site:
+        site.wait_listed("memory")
+        yield site
+
+
+async def test_each_connection_is_at_one_of_two_holders(two: Held) -> None:
+    pids: dict[str, set[int]] = {}
+    for name in (f"user-{number}" for number in range(6)):
+        async with two.at_edges(name) as user:
+            pids[name] = {(await user.call("own__about")).said for _ in range(2)}
+    assert all(len(each) == 1 for each in pids.values()), "each user has one program"
+    children = {replica.name: replica.metric("gateway_children") for replica in two.replicas}
+    assert children["r1"] == children["r2"] == 0
+    assert children["h1"] + children["h2"] == 1 + 1 + 6, "one is that of all callers, and one the gateway's own"
+
+
+async def test_holders_themselves_use_each_others_connections(two: Held) -> None:
+    async with two.user("ada") as user:  # which turns to all replicas, holders too
+        assert len({(await user.call("memory__about")).said for _ in range(8)}) == 1
+
+
+@pytest.mark.parametrize("name", ["object", "sessions"])
+async def test_objects_are_served_by_holders_alone(two: Held, name: str) -> None:
+    def answer(question: Any) -> dict[str, Any]:
+        (member,) = question["params"]["requestedSchema"]["properties"]
+        return {"action": "accept", "content": {member: f"my {member}"}}
+
+    async with two.at_edges() as user:
+        said = (await user.call(f"{name}__resolved_twice", {}, {"elicitation/create": answer})).text
+        assert said == "my name likes my colour"
+        assert (await user.call(f"{name}__echo", {"text": "here"})).text == "here"
+    log = two.logged_text()
+    assert all(edge.metric("gateway_upstream_requests_total", upstream=name) == 0 for edge in two.edges), log[-2000:]
+
+
+async def test_a_session_of_token_exchange_gets_the_exchanged_token_and_nobody_the_callers_own(
+    two: Held, server: InSessions, endpoint: TokenEndpoint
+) -> None:
+    server.exchanges.clear()
+    async with two.at_edges("canary") as user:
+        assert (await user.call("orders__delete", {"on": "call"}, ANSWERS)).said
+    seen = {exchange.header("authorization") for exchange in server.exchanges} - {None, ""}
+    assert seen
+    assert all(each.startswith("Bearer issued-") for each in seen)
+    assert user.token in {form["subject_token"] for form in endpoint.forms}
+    assert user.token not in two.logged_text()
+    assert "issued-" not in two.logged_text()
+
+
+async def test_a_session_of_one_call_is_opened_at_the_next_holder_if_one_is_away(two: Held) -> None:
+    two["h1"].kill()
+    try:
+        async with two.at_edges() as user:
+            said = [await user.call("each__echo", {"text": str(number)}) for number in range(6)]
+    finally:
+        await asyncio.to_thread(two["h1"].restart)
+    assert [reply.text for reply in said] == [str(number) for number in range(6)]

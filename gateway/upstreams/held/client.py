@@ -180,11 +180,12 @@ class HoldingClient:
     def _order(self, method: str, requester: UpstreamCaller, call_id: bytes) -> list[str]:
         """Return the holders that may have the connection of a request; another one only if no other request uses it.
 
-        Requests with the same key share a connection: see `SessionClient`.
+        Requests with the same key share a connection: see `SessionClient`. All calls of an object go to the same one.
         """
         definition, holders = self._definition, ensured(self._holder.holders, "callers check it")
-        is_alone = definition.session_scope == "call" and method in ASKING_METHODS
-        whose = call_id if is_alone else () if definition.session_scope == "shared" else requester.key
+        scope, is_object = definition.session_scope, definition.transport == "python"
+        is_alone = scope == "call" and (is_object or method in ASKING_METHODS)
+        whose = (() if is_object else call_id) if is_alone else () if scope == "shared" else requester.key
         order = holders.order(_encode([definition.name, definition.identity, whose]))
         return order if is_alone else order[:1]
 

@@ -192,7 +192,8 @@ async def test_a_call_that_is_forgotten_does_not_begin_again(monkeypatch: pytest
     with pytest.raises(HeldFailure):
         calls.begin(CALL, target, upstream)
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(loop, "time", lambda now=loop.time(): now + SPENT_SECONDS + 1)
+    later = loop.time() + SPENT_SECONDS + 1
+    monkeypatch.setattr(loop, "time", lambda: later)
     calls.forget(calls.begin(b"d" * 16, target, upstream), is_spent=True)
     calls.begin(CALL, target, upstream)
 
