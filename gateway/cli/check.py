@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from gateway.auth import inspect_exchange, inspect_provider
 from gateway.auth.fetch import FetchFailed
 from gateway.authoring.server import identity_of
-from gateway.cli.check_replicas import examine_replicas
+from gateway.cli.check_replicas import examine_replicas, unencrypted
 from gateway.ensured import ensured
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
@@ -37,6 +37,7 @@ from gateway.tokens.key_holder import KeyHolder
 State: TypeAlias = Literal["ok", "unreachable", "wrong"]
 
 if TYPE_CHECKING:
+    from gateway.cli.upstreams import Surveyed
     from gateway.upstreams.config.definition import UpstreamFile
 
 SETTINGS: Final = "settings"
@@ -64,6 +65,7 @@ _OWNERS: Final = {
     "GATEWAY_TOKEN_EXCHANGE": PROVIDER,
     "GATEWAY_REPLICA_URL": REPLICAS,
     "GATEWAY_PEERS": REPLICAS,
+    "GATEWAY_HOLDERS": REPLICAS,
 }
 """The subject of a problem, by the prefix of its setting. All others belong to `SETTINGS`."""
 
@@ -213,6 +215,18 @@ async def _ask_upstreams(settings: Settings, found: UpstreamFile | None, finding
         depends_on_caller = each.definition.credentials.kind == "token_exchange"
         lines = finding.warnings if each.problem and not depends_on_caller else finding.notes
         lines.append(f"{each.definition.name}: {each.state}: {summary(each)}")
+    if not settings.holders and (settings.peers or settings.replica_url is not None):
+        finding.notes += _keep_connections(surveyed)
+
+
+def _keep_connections(surveyed: Sequence[Surveyed]) -> Iterator[str]:
+    """Yield a note of the upstreams of which each replica has its own state."""
+    names = [each.definition.name for each in surveyed if each.definition.transport != "http" or each.era == "session"]
+    if names:
+        yield (
+            f"{', '.join(names)}: each replica has its own sessions, programs and objects, and their state; "
+            "GATEWAY_HOLDERS gives all replicas the same"
+        )
 
 
 def _ring(settings: Settings, finding: Finding) -> KeyRing | None:
@@ -266,7 +280,7 @@ async def _examine_replicas(settings: Settings, ring: KeyRing | None, finding: F
         return
     notes, warnings = await examine_replicas(settings, ring, settings.audience)
     finding.notes += notes or ([] if warnings else ["GATEWAY_REPLICA_URL and GATEWAY_PEERS are not set"])
-    finding.warnings += warnings
+    finding.warnings += [*warnings, *unencrypted(settings)]
 
 
 async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Finding) -> None:

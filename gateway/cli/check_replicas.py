@@ -8,10 +8,12 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
+from urllib.parse import urlsplit
 
 from gateway.observability.metrics import Telemetry
 from gateway.sealing.hop import BOOT_BYTES, NO_BOOT
 from gateway.sealing.keyring import KeyRing
+from gateway.settings.hosts import is_loopback
 from gateway.settings.model import Settings
 from gateway.tokens.hop_messages import HOP_PATH, Hops, NoReply
 from gateway.tokens.key_holder import KeyHolder
@@ -38,7 +40,7 @@ class _Alone:
 
 
 async def examine_replicas(settings: Settings, ring: KeyRing, audience: str) -> tuple[list[str], list[str]]:
-    """Send a message without content to each URL of `GATEWAY_REPLICA_URL` and `GATEWAY_PEERS`.
+    """Send a message without content to each URL of `GATEWAY_REPLICA_URL`, `GATEWAY_PEERS` and `GATEWAY_HOLDERS`.
 
     Return a note for each URL where a replica replied, and a warning for each other one. Those may not have started
     yet.
@@ -56,6 +58,7 @@ async def examine_replicas(settings: Settings, ring: KeyRing, audience: str) -> 
             raise NoReply("something else answers at the URL")
 
     asked = [("GATEWAY_PEERS", url, ask_anyone) for url in settings.peers]
+    asked += [("GATEWAY_HOLDERS", url, ask_by_name) for url in settings.holders]
     if settings.replica_url is not None:
         asked.insert(0, ("GATEWAY_REPLICA_URL", settings.replica_url, ask_by_name))
     notes, warnings = [], []
@@ -69,3 +72,16 @@ async def examine_replicas(settings: Settings, ring: KeyRing, audience: str) -> 
         else:
             raise error
     return notes, warnings
+
+
+def unencrypted(settings: Settings) -> list[str]:
+    """Warn of URLs at which messages between hosts are not encrypted on the way, though they are sealed."""
+    own = () if settings.replica_url is None else (settings.replica_url,)
+    named = {"GATEWAY_REPLICA_URL": own, "GATEWAY_PEERS": settings.peers, "GATEWAY_HOLDERS": settings.holders}
+    return [
+        f"{name}: messages to {url} are sealed, but use plain http; use https, or a network that only the processes of "
+        "this deployment can reach"
+        for name, urls in named.items()
+        for url in urls
+        if urlsplit(url).scheme == "http" and not is_loopback(urlsplit(url).hostname or "")
+    ]

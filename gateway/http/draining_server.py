@@ -43,7 +43,8 @@ class DrainingServer(uvicorn.Server):
     """Serves until SIGTERM or SIGINT, gives notice, and then finishes the work in flight.
 
     During the notice (`notice_seconds`) it serves everything as before, so that load balancers have time to see that
-    this replica shuts down. Then the work in flight has `drain_seconds`. A second signal ends it immediately. Unlike
+    this replica shuts down. Then the work in flight has `drain_seconds`, and so has what others need of the process,
+    as long as it `is_needed`. A second signal ends it immediately. Unlike
     uvicorn's server, it returns after a signal instead of raising it again. So the process can exit with 0 after a
     clean end, and with 1 after a forced end (`force_exit`).
 
@@ -66,6 +67,7 @@ class DrainingServer(uvicorn.Server):
         notice_seconds: float = 0.0,
         path: str = "/",
         answers_checks: bool = False,
+        is_needed: Callable[[], bool] = lambda: False,
         on_notice: Callable[[], None] = lambda: None,
         on_leaving: Callable[[], None] = lambda: None,
         on_signal: Callable[[], None] = lambda: None,
@@ -88,6 +90,7 @@ class DrainingServer(uvicorn.Server):
         self._notice_seconds = notice_seconds
         self._drain_seconds = drain_seconds
         self._answers_checks = answers_checks
+        self._is_needed = is_needed
         self._notice_ends_at: float | None = None
         self._first_signal_at = 0.0
         self._on_notice = on_notice
@@ -133,8 +136,10 @@ class DrainingServer(uvicorn.Server):
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         if self._answers_checks:
             await self._finish_listening()
-        elif self._acceptor is not None:
-            self._acceptor.close()
+        else:
+            if self._acceptor is not None:
+                self._acceptor.close()
+            await self._finish_work(self._is_needed)
         await super().shutdown(sockets)
         deadline.cancel()
         # Requests that are cancelled now still answer, and would wait for clients that do not read.
@@ -153,14 +158,20 @@ class DrainingServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if not _is_new(connection):
                 connection.shutdown()
-        while self.server_state.tasks and not self.force_exit:
-            await asyncio.wait(self.server_state.tasks, timeout=LOOK_SECONDS)
+        await self._finish_work(lambda: bool(self.server_state.tasks) or self._is_needed())
         if self._acceptor is not None:
             await self._acceptor.finish()
         for _ in range(NEWCOMER_LOOKS):
             if self.force_exit or not any(map(_is_new, self.server_state.connections)):
                 break
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _finish_work(self, goes_on: Callable[[], bool]) -> None:
+        while goes_on() and not self.force_exit:
+            if self.server_state.tasks:
+                await asyncio.wait(self.server_state.tasks, timeout=LOOK_SECONDS)
+            else:
+                await asyncio.sleep(LOOK_SECONDS)
 
     def _cut_off(self) -> None:
         log.warning("drain time is over; work in flight is cut off", extra={"requests": len(self.server_state.tasks)})

@@ -220,6 +220,8 @@ class GatewayApp:
         """Start draining: report not ready, shed legs at their checkpoints, and close connections after responses."""
         if not self.leaving:
             self.leaving = True
+            if self._services.upstreams is not None:
+                self._services.upstreams.holder.drain()
             self._services.load.shedding.drain()
             self._endpoint.close_connections()
 
@@ -229,6 +231,13 @@ class GatewayApp:
         self._services.load.shedding.end_notice()
         self._services.changes.close()
         self._services.waiting.close()
+        if self._services.upstreams is not None:
+            self._services.upstreams.holder.calls.drain()
+
+    def is_needed(self) -> bool:
+        """Return whether calls that are held here can continue, or other processes wait for this one."""
+        upstreams = self._services.upstreams
+        return upstreams is not None and bool(upstreams.holder.calls.open or self._services.stream_receiver.running)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _site: FastAPI) -> AsyncIterator[None]:
@@ -384,6 +393,7 @@ def make_server(
         drain_seconds=settings.drain_seconds,
         path=ENDPOINT_PATH,
         answers_checks=answers_checks,
+        is_needed=app.is_needed,
         on_notice=app.drain,
         on_leaving=app.leave,
         on_signal=on_signal,

@@ -126,7 +126,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         keys, Process(Role.REPLICA, replica.boot), telemetry, own_url=replica.url, neighbours=neighbours
     )
     receiver = StreamReceiver(keys, replica, neighbours=neighbours, telemetry=telemetry, max_bytes=max_request_bytes)
-    hold = functools.partial(_hold, replica, sender, receiver)
+    hold = functools.partial(_hold, settings, replica, sender, receiver)
     upstreams = make_upstreams(settings, telemetry, tracing, changes.announce, hold)
     if upstreams is not None:
         registry = registry.arranged(upstreams.parts)
@@ -203,13 +203,16 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     )
 
 
-def _hold(replica: ReplicaAddress, sender: StreamSender, receiver: StreamReceiver) -> Holder:
+def _hold(settings: Settings, replica: ReplicaAddress, sender: StreamSender, receiver: StreamReceiver) -> Holder:
     """Return the holder of the calls to upstreams. It serves the requests of other processes."""
     from gateway.upstreams.held.holder import Holder  # noqa: PLC0415 - most processes have no upstreams
-    from gateway.upstreams.held.messages import KIND  # noqa: PLC0415 - the same
+    from gateway.upstreams.held.holders import Holders  # noqa: PLC0415 - the same
 
-    holder = Holder(address=replica, sender=sender)
-    receiver.handle(KIND, holder.serve)
+    holders = Holders(settings.holders, sender, own_url=replica.url) if settings.holders else None
+    is_one_of_many = bool(settings.peers or settings.replica_url)
+    holder = Holder(address=replica, sender=sender, holders=holders, is_one_of_many=is_one_of_many)
+    for kind, handler in holder.handlers.items():
+        receiver.handle(kind, handler)
     return holder
 
 

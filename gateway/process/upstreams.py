@@ -41,7 +41,7 @@ from gateway.upstreams.config.definition import Definition, UpstreamFile
 from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import CredentialHeaders, credentials_of
-from gateway.upstreams.guarded import GuardedClient
+from gateway.upstreams.guarded import GuardedClient, UpstreamClient
 from gateway.upstreams.held.client import HoldingClient
 from gateway.upstreams.held.holder import Holder
 from gateway.upstreams.lists.listing import readings_of_lists
@@ -114,8 +114,9 @@ class Connecting:
         if definition.transport == "stdio":
             program = self._program_of(definition)
             sessions = self._sessions(definition, self._children_of(definition, program))
-            client = self._holding(definition, sessions)
-            return UpstreamConnection(client, credentials_of(definition), sessions, program=program)
+            credentials = credentials_of(definition)
+            holding = self._holding(definition, sessions, credentials)
+            return UpstreamConnection(holding, credentials, sessions, program=program)
         try:
             http, streams = self._http_client(definition), self._http_client(definition)
         except ValueError as error:
@@ -136,10 +137,12 @@ class Connecting:
                 capabilities=self._capabilities(definition),
             ),
         )
-        holding = self._holding(definition, sessions)
-        clients = made(StatelessClient), made(StatelessClient, dialect=dialect), holding
+        is_object_elsewhere = definition.transport == "python" and self.holder.holders is not None
+        in_sessions = sessions if is_object_elsewhere else self._holding(definition, sessions, credentials)
+        clients = made(StatelessClient), made(StatelessClient, dialect=dialect), in_sessions
         eras = EraClient(definition.name, definition.era, *clients, dialect=dialect)
-        return UpstreamConnection(eras, credentials, sessions, (http, streams))
+        client = self._holding(definition, eras, credentials) if is_object_elsewhere else eras
+        return UpstreamConnection(client, credentials, sessions, (http, streams))
 
     def _sessions(self, definition: Definition, make: MakeConnection) -> SessionClient:
         pool = ConnectionPool(
@@ -156,8 +159,8 @@ class Connecting:
         is_program = definition.transport == "stdio"
         return SessionClient(definition.name, pool, definition.session_scope, is_program=is_program)
 
-    def _holding(self, definition: Definition, sessions: SessionClient) -> HoldingClient:
-        return HoldingClient(definition, sessions, self.holder, self.telemetry)
+    def _holding(self, definition: Definition, client: UpstreamClient, credentials: CredentialHeaders) -> HoldingClient:
+        return HoldingClient(definition, client, self.holder, self.telemetry, credentials)
 
     def _capabilities(self, definition: Definition) -> dict[str, Any]:
         """Return what sessions declare: all that users can be asked for, or nothing if nobody is asked."""
@@ -259,6 +262,11 @@ class ServedUpstreams:
             self._report_hidden(serve(parts).hidden)
 
         self._upstreams.on_change = changed
+
+    @property
+    def holder(self) -> Holder:
+        """The part that holds calls."""
+        return self._connecting.holder
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -84,6 +84,11 @@ class StreamReceiver:
         self._seen = SeenNonces()
         self._running = 0
 
+    @property
+    def running(self) -> int:
+        """How many requests are being answered."""
+        return self._running
+
     def handle(self, kind: str, handler: StreamHandler) -> None:
         """Register the handler for requests of a kind."""
         self._handlers[kind] = handler

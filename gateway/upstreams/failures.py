@@ -42,11 +42,16 @@ class Reason(StrEnum):
     """The user did not answer within `held_seconds`."""
     HELD_ANSWERED = "held_answered"
     """The question has had another answer before."""
+    HOLDER_LOST = "holder_lost"
+    """The process that was to call the upstream took the request, and does not answer any more."""
     HELD_TOO_MANY = "held_too_many"
     """Too many calls of the caller wait for answers."""
     CHANGED = "changed"
     """The upstream's definition changed between two legs of a call, or its tool differs from the pinned one."""
 
+
+NO_HOLDER: Final = "its holder takes no requests now"
+"""Why nothing is sent to an upstream that can be reached only through another process."""
 
 LIMIT_OPTION: Final = 'the option "max_result_bytes" of the upstream'
 """What limits an answer, in words for operators and callers."""

@@ -13,12 +13,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.runtime.jitter import varied
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.config.definition import Definition
-from gateway.upstreams.failures import UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import NO_HOLDER, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.lists.listing import (
@@ -225,18 +226,23 @@ class Live:
             log.warning(event, extra={"upstream": self.definition.name, "reason": reason})
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Mapping[str, Any]:
-        return await self._connection.client.request(
-            method,
-            params,
-            requester=GATEWAY,
-            seconds=min(self.definition.timeout_seconds, PAGE_SECONDS),
-            max_bytes=self.definition.max_result_bytes,
-        )
+        try:
+            return await self._connection.client.request(
+                method,
+                params,
+                requester=GATEWAY,
+                seconds=min(self.definition.timeout_seconds, PAGE_SECONDS),
+                max_bytes=self.definition.max_result_bytes,
+            )
+        except Overloaded:
+            raise UpstreamFailure(self.definition.name, Reason.BUSY, sent=False, detail=NO_HOLDER) from None
 
     async def _can_be_reached(self) -> bool:
         client, limit = self._connection.client, self.definition.max_result_bytes
         try:
             await client.request(client.probe_method, {}, requester=_PROBER, seconds=PROBE_SECONDS, max_bytes=limit)
+        except Overloaded:
+            return False
         except UpstreamFailure as failure:
             return not failure.concerns_all
         except UpstreamError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
@@ -47,6 +47,9 @@ NOBODY = UpstreamCaller()
 
 OnNotice: TypeAlias = Callable[[str, dict[str, Any]], None]
 """Takes the method and the checked parameters of a progress notification or log message."""
+
+KeepPlace: TypeAlias = Callable[[str], Awaitable[None]]
+"""Keeps the place of a call that is about to begin, so that it can be continued if this process is lost."""
 
 OnHeaders: TypeAlias = Callable[[Mapping[str, str]], None]
 """Takes the headers of a response that is 200."""
@@ -107,6 +110,7 @@ class RequestOptions(TypedDict):
         progress_token: under which progress arrives; by default the id of the request. No id is negative.
         continued: continues a call that is held. The params are those of the first request.
         needs_session: sends it in a session, although the upstream can be called without one.
+        keep_place: keeps the place of a call that begins in another process.
         questions: takes what the upstream asks on the way; None refuses it. Only in sessions.
         repeatable: sends a `tools/call` again that the upstream has refused with a 503. All other methods only read, so
             they are sent again anyway.
@@ -123,6 +127,7 @@ class RequestOptions(TypedDict):
     keep: NotRequired[Keep | None]
     continued: NotRequired[Continued | None]
     needs_session: NotRequired[bool]
+    keep_place: NotRequired[KeepPlace | None]
     questions: NotRequired[Questions | None]
     repeatable: NotRequired[bool]
     seconds: float

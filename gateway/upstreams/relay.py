@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -347,7 +348,7 @@ class _RelayRun:
             raise self._ended(failure) from failure
 
     async def _run(self, leg: RelayLeg) -> dict[str, Any]:
-        if self._slot.sent:
+        if self._slot.sent and not self._slot.can_resend:
             raise CannotContinue(texts.lost(self._name))
         if self._learn is not None:
             self._requester.step_aside()
@@ -425,6 +426,8 @@ class _RelayRun:
 
     def _continued(self, answers: Mapping[str, Answer]) -> Continued | None:
         """Return what continues a call that is held, with the client's errors too; None if the call is not held."""
+        if self._slot.sent and self._slot.place is not None:
+            return Continued(self._slot.place, {})
         if not self._slot.is_held or self._slot.state is None:
             return None
         given = {asked.key: _clean_answer(answers[asked.wire_key]) for asked in self._slot.questions}
@@ -458,6 +461,7 @@ class _RelayRun:
                     keep=leg.away.keep_result,
                     continued=continued,
                     needs_session=self._needs_session(),
+                    keep_place=partial(self._keep_place, leg) if leg.in_task else None,
                     seconds=seconds,
                     max_bytes=definition.max_result_bytes,
                 )
@@ -473,6 +477,11 @@ class _RelayRun:
             finally:
                 self._spend(leg, began)
             await self._relay.pause(BUSY_PAUSE_SECONDS)
+
+    async def _keep_place(self, leg: RelayLeg, place: str) -> None:
+        """Keep where a call begins, so that another worker can join it."""
+        self._slot = msgspec.structs.replace(self._slot, place=place)
+        await leg.keep_slot(self._slot.to_map())
 
     def _set_arguments_aside(self, leg: RelayLeg, params: dict[str, Any]) -> None:
         """Keep the arguments only as JSON while the upstream works: as objects, they take many times as much memory."""

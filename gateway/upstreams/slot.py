@@ -31,6 +31,7 @@ class Slot(msgspec.Struct, frozen=True):
         questions: what it asked last, so that an answer that is missing or does not fit can be asked for again.
         spent_ms: how long the upstream has worked so far, in milliseconds.
         sent: whether a request was about to be sent, and no outcome is recorded. Only in tasks.
+        place: where the call begins that was about to be sent, if its request can be sent again; else None.
         own: the upstream's name of a tool, if a worker may be unable to find it out; else None.
         param_headers: the names of its `Mcp-Param-*` headers, each followed by the path of the argument.
         visits: how often the upstream has refused the first request until the user visits URLs, which are the questions
@@ -48,6 +49,12 @@ class Slot(msgspec.Struct, frozen=True):
     param_headers: tuple[tuple[str, ...], ...] = ()
     is_held: bool = False
     visits: int = 0
+    place: str | None = None
+
+    @property
+    def can_resend(self) -> bool:
+        """Whether the request that was about to be sent can be sent again: it joins the first one."""
+        return self.is_held or self.place is not None
 
     def __repr__(self) -> str:
         """Return a text without the token, the state and the questions."""
@@ -63,6 +70,7 @@ class Slot(msgspec.Struct, frozen=True):
             sent=False,
             visits=visits,
             is_held=is_held,
+            place=None,
         )
 
     @property
@@ -82,6 +90,8 @@ class Slot(msgspec.Struct, frozen=True):
             slot["spent"] = self.spent_ms
         if self.sent:
             slot["sent"] = True
+        if self.place is not None:
+            slot["place"] = self.place
         if self.token is not None:
             slot["token"] = self.token
         if self.own is not None:
@@ -113,6 +123,7 @@ class Slot(msgspec.Struct, frozen=True):
                 param_headers=tuple(tuple(_typed(part, str) for part in header) for header in slot.get("headers", ())),
                 is_held=slot["era"] == HELD_ERA,
                 visits=_typed(slot.get("visits", 0), int),
+                place=_typed(slot["place"], str) if "place" in slot else None,
             )
         except (KeyError, TypeError) as error:
             raise MalformedSlot(str(error)) from None

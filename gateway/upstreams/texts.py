@@ -38,6 +38,7 @@ _PROBLEMS: Final[Mapping[Reason, str]] = {
     Reason.HELD_LOST: "waited for an answer, and the call has been lost meanwhile",
     Reason.HELD_EXPIRED: "waited for an answer that did not come in time",
     Reason.HELD_ANSWERED: "has got another answer to its question before",
+    Reason.HOLDER_LOST: "was to be called by another process of this gateway, which does not answer any more",
     Reason.HELD_TOO_MANY: "was not called, because too many of your calls wait for an answer already",
     Reason.CHANGED: "was reconfigured while this call was under way, so the call cannot continue",
 }

@@ -16,10 +16,12 @@ import pytest
 import redis
 
 from gateway.cli.check import Finding, Report, examine
+from gateway.cli.check_replicas import unencrypted
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.runtime.version import __version__
 from gateway.sealing.formats import TASK_STORE
 from gateway.sealing.keyring import KeyRing
+from gateway.settings.model import Settings
 from gateway.storage import RedisTaskStore, connect
 from gateway.storage.redis_keys import RedisKeys
 from gateway.tokens.key_holder import KeyHolder
@@ -371,6 +373,36 @@ def test_the_urls_of_replicas_are_asked_whether_a_replica_of_this_deployment_is_
         alias = url.replace("127.0.0.1", "localhost")
         (warning,) = replicas(GATEWAY_REPLICA_URL=alias, GATEWAY_PEERS=alias).warnings
         assert warning.startswith("GATEWAY_REPLICA_URL: "), "the replica there has another one"
+
+
+@pytest.mark.setting("holders", "replica_url", "peers")
+def test_holders_are_asked_and_plain_http_between_hosts_is_named(tmp_path: Path) -> None:
+    with Fleet(tmp_path, {"GATEWAY_SEAL_KEYS": KEY, "GATEWAY_AUDIENCE": "tests"}, names=("r1",)) as fleet:
+        own = {"GATEWAY_SEAL_KEYS": KEY, "GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none"}
+        good = found({**own, "GATEWAY_HOLDERS": fleet.replicas[0].url}, "gateway.demo")["replicas"]
+        assert good.notes == [f"a replica replies at {fleet.replicas[0].url.removesuffix('/mcp')}/_gateway/hop"]
+        assert good.warnings == []
+    names = ("GATEWAY_REPLICA_URL", "GATEWAY_PEERS", "GATEWAY_HOLDERS")
+    far = unencrypted(Settings.load(dict.fromkeys(names, "http://192.0.2.1")))
+    assert [line.partition(":")[0] for line in far] == list(names)
+    assert unencrypted(Settings.load(dict.fromkeys(names, "https://192.0.2.1"))) == []
+
+
+@pytest.mark.setting("holders", "replica_url", "peers")
+def test_upstreams_whose_state_each_replica_has_for_itself_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "upstreams.json"
+    file.write_text(json.dumps({"mcpServers": {"memory": {"command": "false"}}}))
+
+    def notes(**environ: str) -> list[str]:
+        finding = found({**GOOD, "GATEWAY_UPSTREAMS": str(file), **environ}, "gateway.demo")["upstreams"]
+        return [note for note in finding.notes if "GATEWAY_HOLDERS" in note]
+
+    url = f"http://127.0.0.1:{free_port()}"
+    assert notes() == []
+    for name in ("GATEWAY_REPLICA_URL", "GATEWAY_PEERS"):
+        (note,) = notes(**{name: url})
+        assert note.startswith("memory: each replica has its own")
+        assert notes(**{name: url}, GATEWAY_HOLDERS=url) == []
 
 
 class Stranger(BaseHTTPRequestHandler):

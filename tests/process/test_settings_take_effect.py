@@ -35,7 +35,11 @@ from gateway.protocol.headers import Headers
 from gateway.protocol.identity import Identity
 from gateway.protocol.versions import LEGACY, LEGACY_VERSIONS
 from gateway.settings.model import Settings
+from gateway.tokens.request_ids import ReplicaAddress
 from gateway.tokens.request_state import FlowLimits
+from gateway.upstreams.held.holder import Holder
+from gateway.upstreams.held.holders import HELLO
+from gateway.upstreams.held.messages import KIND, LISTEN
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers
 from gateway.wires import assembly
@@ -546,6 +550,24 @@ def test_a_replica_watches_its_tools_if_it_reloads_them() -> None:
     app = GatewayApp(make_app()._services, reload=True)
     assert app._reloader is not None
     assert app._reloader._names == ("tests.integration.tools",)
+
+
+@pytest.mark.setting("holders", "peers", "replica_url")
+def test_a_replica_sends_requests_to_the_holders_unless_it_is_one() -> None:
+    kinds = set[str]()
+    receiver: Any = SimpleNamespace(handle=lambda kind, _handler: kinds.add(kind))
+    sender: Any = None
+
+    def made(**values: str) -> Holder:
+        return replica._hold(Settings.load({}, **values), ReplicaAddress("http://h-0", bytes(16)), sender, receiver)
+
+    holders = made(holders="http://h-0,http://h-1").holders
+    assert holders is not None
+    assert holders.urls == ("http://h-0", "http://h-1")
+    assert kinds == {KIND, LISTEN, HELLO}
+    assert made().holders is None
+    assert [made(**{name: "http://r2"}).is_one_of_many for name in ("peers", "replica_url")] == [True, True]
+    assert not made().is_one_of_many
 
 
 @pytest.mark.setting("peers", "replica_url")

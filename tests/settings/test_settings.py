@@ -124,6 +124,9 @@ EXAMPLES = {
         ("http://10.0.0.7:8080", "https://replicas.example.com/inner"),
         "http://10.0.0.7:8080,replicas:8080",
     ),
+    "GATEWAY_HOLDERS": Example(
+        (), " http://h-0:8080/mcp , http://h-1:8080", ("http://h-0:8080", "http://h-1:8080"), "http://h-0:8080,h-1:8080"
+    ),
     "GATEWAY_REPLICA_HEADER": Example(True, "Off", False, "perhaps"),
     "GATEWAY_CONNECTION_CLOSE": Example(False, "1", True, "2"),
     "GATEWAY_STRICT_ASKS": Example(False, "on", True, "strict"),

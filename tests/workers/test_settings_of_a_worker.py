@@ -146,6 +146,16 @@ def test_a_worker_serves_its_upstreams(tmp_path: Path) -> None:
     assert built().make_upstreams(WorkerTelemetry((), 1)) is None
 
 
+@pytest.mark.setting("holders", "task_lease_seconds")
+def test_a_worker_sends_requests_to_the_holders() -> None:
+    holder = built(GATEWAY_HOLDERS="http://h-0", GATEWAY_TASK_LEASE_SECONDS="7")._hold(WorkerTelemetry((), 1))
+    assert holder.holders is not None
+    assert holder.holders.urls == ("http://h-0",)
+    assert holder.unattended_seconds == 7 + services.TAKEOVER_SECONDS
+    assert not holder.can_hold
+    assert built()._hold(WorkerTelemetry((), 1)).holders is None
+
+
 @pytest.mark.setting("replica_id")
 def test_a_worker_has_its_name_in_legs_and_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "make_tracing", lambda replica_id: replica_id)

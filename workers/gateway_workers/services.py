@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.ensured import ensured
@@ -21,13 +22,19 @@ from gateway.process.services import (
 )
 from gateway.registry.registry import Registry, load_registry
 from gateway.runtime.replaceable import Replaceable
+from gateway.sealing.hop import BOOT_BYTES, Process, Role
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
+from gateway.tokens.stream_sender import StreamSender
 
 if TYPE_CHECKING:
     from gateway.observability.tracing import Traces
     from gateway.process.upstreams import ServedUpstreams
     from gateway.storage import RedisWorkQueue
+    from gateway.upstreams.held.holder import Holder
+
+TAKEOVER_SECONDS: Final = 30.0
+"""How long after its lease has expired another worker may take to run a task."""
 
 
 @dataclass(slots=True)
@@ -68,7 +75,18 @@ class WorkerServices:
 
     def make_upstreams(self, telemetry: ProcessTelemetry) -> ServedUpstreams | None:
         """Return the upstreams whose tools this worker runs; see `gateway.process.services.make_upstreams`."""
-        return make_upstreams(self.settings, telemetry, self.tracing)
+        return make_upstreams(self.settings, telemetry, self.tracing, hold=lambda: self._hold(telemetry))
+
+    def _hold(self, telemetry: ProcessTelemetry) -> Holder:
+        """Return what sends requests to the holders, if there are any. No call is held in a worker."""
+        from gateway.upstreams.held.holder import Holder  # noqa: PLC0415 - most processes have no upstreams
+        from gateway.upstreams.held.holders import Holders  # noqa: PLC0415 - the same
+
+        if not self.settings.holders:
+            return Holder()
+        sender = StreamSender(self.keys, Process(Role.WORKER, os.urandom(BOOT_BYTES)), telemetry)
+        alone = self.settings.task_lease_seconds + TAKEOVER_SECONDS
+        return Holder(sender=sender, holders=Holders(self.settings.holders, sender), unattended_seconds=alone)
 
 
 def build_worker(settings: Settings) -> WorkerServices:

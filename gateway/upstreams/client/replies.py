@@ -15,7 +15,9 @@ CANCELLED: Final = "notifications/cancelled"
 """How an upstream withdraws a question."""
 
 _METHOD_NOT_FOUND: Final = -32601
-_NO_USER: Final = "no user is asked outside of a call, or in one that may not ask"
+_NO_USER: Final = (
+    "no user is asked outside of a call, in one that may not ask, or in a task if GATEWAY_HOLDERS is not set"
+)
 """Why a question is refused that belongs to no call, or to one without `Questions`."""
 SHARED: Final = 'callers share this connection; the option "scope" of the upstream, set to caller, gives each their own'
 UNCLEAR: Final = "it is not clear which call it belongs to; call again when no other call runs"

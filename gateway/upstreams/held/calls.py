@@ -53,7 +53,10 @@ MAX_HELD_BYTES: Final = 64 << 20
 """How many bytes the questions of all calls may have that are kept."""
 
 RESENT_SECONDS: Final = 10.0
-"""How long the result of a call that asked nothing is kept, for another process that was cut off and asks again."""
+MAX_RESENT: Final = 256
+"""How long, and for how many calls, a result is kept that another process has got: it may be cut off, and ask again."""
+SPENT_SECONDS: Final = 60.0
+"""How long the id of a call is known that is forgotten, so that a request that comes again does not begin it again."""
 
 _INVALID_PARAMS: Final = -32602
 _METHOD_NOT_FOUND: Final = -32601
@@ -112,6 +115,8 @@ class HeldCalls:
         self._asked: Counter[Hashable] = Counter()
         self._bytes = 0
         self._is_draining = False
+        self._delivered: dict[bytes, HeldCall] = {}  # the oldest come first
+        self._spent: dict[bytes, float] = {}  # the same
 
     def __len__(self) -> int:
         """Return how many calls wait for their users."""
@@ -126,13 +131,24 @@ class HeldCalls:
         call = self._calls.get(call_id)
         return call if call is not None and call.target == target else None
 
+    def knows(self, call_id: bytes) -> bool:
+        """Return whether a call began here, and is not forgotten."""
+        return call_id in self._calls
+
+    @property
+    def open(self) -> int:
+        """How many calls have not ended."""
+        return sum(call.is_open for call in self._calls.values())
+
     def begin(self, call_id: bytes, target: HeldTarget, upstream: HeldUpstream) -> HeldCall:
         """Return a new call, which does not run yet.
 
         Raises:
             Overloaded: the process is about to end, or has too much to keep.
-            HeldFailure: the caller has too many calls that wait for them.
+            HeldFailure: the caller has too many calls that wait for them, or this call has been here before.
         """
+        if call_id in self._calls or call_id in self._spent:
+            raise HeldFailure(upstream.name, Reason.HELD_LOST, call_id=call_id)
         if self._is_draining or len(self) >= self._limit or self._bytes > MAX_HELD_BYTES - MAX_QUESTION_BYTES:
             raise Overloaded
         if self._asked[target.caller] >= MAX_HELD_BY_CALLER:
@@ -151,9 +167,22 @@ class HeldCalls:
         if not self._asked[call.target.caller]:
             del self._asked[call.target.caller]
 
-    def forget(self, call: HeldCall) -> None:
-        """Drop a call that has ended."""
-        self._calls.pop(call.call_id, None)
+    def delivered(self, call: HeldCall) -> None:
+        """Keep a call whose result another process has got, until that surely has it, or many others came after it."""
+        self._delivered[call.call_id] = call
+        asyncio.get_running_loop().call_later(RESENT_SECONDS, call.forget)
+        if len(self._delivered) > MAX_RESENT:
+            next(iter(self._delivered.values())).forget()
+
+    def forget(self, call: HeldCall, *, is_spent: bool) -> None:
+        """Drop a call that has ended. Its id is `is_spent` if a request could come again that would begin it again."""
+        self._delivered.pop(call.call_id, None)
+        if self._calls.pop(call.call_id, None) is None or not is_spent:
+            return
+        now = asyncio.get_running_loop().time()
+        self._spent[call.call_id] = now
+        while self._spent[oldest := next(iter(self._spent))] < now - SPENT_SECONDS:
+            del self._spent[oldest]
 
     def drain(self) -> None:
         """Begin no further call."""
@@ -179,6 +208,7 @@ class HeldCall:
         self.task: asyncio.Task[None] | None = None
         self.has_begun = self.is_asked = False
         self.asked_seconds = 0.0
+        self._is_remote = False
         self.on_change: Callable[[], None] = lambda: None
         self._calls = calls
         self._limits = upstream.limits
@@ -208,6 +238,7 @@ class HeldCall:
             self.task = asyncio.create_task(self._run(send))
         number = next(self._numbers)
         self._waiters[number] = waiter
+        self._is_remote |= waiter.is_remote
         self._capabilities = waiter.capabilities
         try:
             self._do(
@@ -224,6 +255,11 @@ class HeldCall:
             self._waiters.pop(number, None)
         self._hand_over(waiter, event)
         return event
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call has begun, and not ended."""
+        return self._life is not None and self._life.state != "ended"
 
     def cancel(self) -> None:
         """End the call, because its client does not want it, or can no longer answer."""
@@ -308,7 +344,7 @@ class HeldCall:
                 case Withdrawn(keys):
                     self._report("an upstream has withdrawn a question", questions=len(keys))
                 case Forget():
-                    self._forget()
+                    self.forget()
         self._note(life)
 
     def _note(self, life: HeldLife) -> None:
@@ -336,20 +372,21 @@ class HeldCall:
             return
         releases, self._releases = self._releases, []
         if releases or (self._bytes == 0 and not waiter.is_remote):
-            self._forget()
+            self.forget()
         elif self._bytes == 0:
-            self._loop.call_later(RESENT_SECONDS, self._forget)
+            self._calls.delivered(self)
         for release in releases:
             if waiter.keep is None:
                 release()
             else:
                 waiter.keep(release)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Drop the call and all that is kept of it. It has ended."""
         for release in self._releases:
             release()
         self._releases = []
-        self._calls.forget(self)
+        self._calls.forget(self, is_spent=self._is_remote)
         self._calls.count(self, size=-self._bytes)
         self._bytes = 0
         if self._timer is not None:

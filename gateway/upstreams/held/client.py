@@ -6,31 +6,39 @@ an upstream is spoken to.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import hashlib
-from collections.abc import Coroutine, Mapping
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, Final, Unpack
 
 import msgspec
 
 from gateway.engine.capabilities import supports
 from gateway.ensured import ensured
+from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.asking import ASKING_METHODS
 from gateway.protocol.upstream.requests import RELAYED
 from gateway.protocol.upstream.responses import INPUT_REQUIRED
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.upstreams.config.definition import Definition
-from gateway.upstreams.failures import HeldFailure, Reason, UpstreamFailure
+from gateway.upstreams.credentials import CredentialHeaders
+from gateway.upstreams.failures import NO_HOLDER, HeldFailure, Reason, UpstreamFailure
 from gateway.upstreams.guarded import UpstreamClient
 from gateway.upstreams.held.actions import Ended, HeldEvent, HeldLimits, NextRound, Stopped, StopReason
 from gateway.upstreams.held.calls import HeldCall, HeldTarget, HeldUpstream, Send, Waiter
-from gateway.upstreams.held.holder import Holder
-from gateway.upstreams.held.messages import RequestMessage
+from gateway.upstreams.held.holder import Holder, Outgoing
+from gateway.upstreams.held.holders import WAIT_SECONDS
+from gateway.upstreams.held.messages import ListenMessage, RequestMessage, listen_message, request_body
 from gateway.upstreams.held.place import HeldPlace, MalformedPlace
 from gateway.upstreams.ports import (
+    NOBODY,
     Changes,
-    Continued,
     HeldRound,
     OnNotice,
     Questions,
@@ -40,6 +48,9 @@ from gateway.upstreams.ports import (
 from gateway.upstreams.readings import Keep
 
 DIGEST_BYTES: Final = 16
+_OF_NEXT_ROUNDS: Final = ("requestState", "inputResponses")
+
+log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -50,11 +61,18 @@ class HoldingClient:
     era: Final = "session"
 
     def __init__(
-        self, definition: Definition, client: UpstreamClient, holder: Holder, telemetry: UpstreamMetrics
+        self,
+        definition: Definition,
+        client: UpstreamClient,
+        holder: Holder,
+        telemetry: UpstreamMetrics,
+        credentials: CredentialHeaders,
     ) -> None:
         self._definition = definition
         self._client = client
         self._holder = holder
+        self._credentials = credentials
+        self._has_reported = False
         limits = HeldLimits(definition.timeout_seconds, definition.held_seconds)
         self._upstream = HeldUpstream(definition.name, limits, telemetry)
         holder.upstreams[definition.name, definition.identity] = self
@@ -64,67 +82,141 @@ class HoldingClient:
         """The method of a request by which the gateway finds out whether the upstream answers."""
         return self._client.probe_method
 
-    def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AbstractAsyncContextManager[Changes]:
-        """Open a stream of changes."""
-        return self._client.listen(wanted, requester=requester)
+    @contextlib.asynccontextmanager
+    async def listen(self, wanted: Mapping[str, Any], *, requester: UpstreamCaller) -> AsyncIterator[Changes]:
+        """Open a stream of changes, in the process that has the connection."""
+        name, address = self._definition.name, None
+        if self._holder.holders is not None:
+            order, ends_at = self._order("", requester, b""), asyncio.get_running_loop().time() + WAIT_SECONDS
+            try:
+                address = await self._holder.holders.find(order, ends_at)
+            except Overloaded:
+                raise UpstreamFailure(name, Reason.BUSY, sent=False, detail=NO_HOLDER) from None
+        if address is None:
+            stream = self._client.listen(wanted, requester=requester)
+        else:
+            stream = self._holder.listen(address, listen_message(name, self._definition.identity, wanted))
+        async with stream as changes:
+            yield changes
 
     async def request(
         self, method: str, params: Mapping[str, Any], **options: Unpack[RequestOptions]
     ) -> dict[str, Any]:
         """Send a request and return its result, or a `HeldRound` if the upstream asks; see `SessionClient.request`.
 
+        Where there are holders, the one with the connection sends it.
+
         Raises:
             HeldFailure: the call is not held any more, or may not be.
+            Overloaded: no holder takes it.
         """
-        return await self._request(self._holder.calls.new_id(), method, params, options)
+        call_id = self._holder.calls.new_id()
+        if options.get("continued") is not None:
+            return await self._continued(method, params, options)
+        if self._holder.holders is None:
+            self._report_own_connections()
+            return await self._begun(call_id, method, params, options)
+        order = self._order(method, options["requester"], call_id)
+        here = functools.partial(self._begun, call_id, method, params, options)
+        prepare = functools.partial(self._prepared, call_id, method, params, options)
+        return await self._holder.begin(order, prepare, here)
 
     async def serve(self, message: RequestMessage, on_notice: OnNotice) -> dict[str, Any]:
         """Send a request of another process, and return its result; see `request`."""
         options = message.options()
         options["on_notice"] = on_notice
-        return await self._request(message.call, message.method, message.params, options, is_remote=True)
+        if options.get("continued") is not None:
+            return await self._continued(message.method, message.params, options, remote=message)
+        return await self._begun(message.call, message.method, message.params, options, remote=message)
 
-    async def _request(
+    def serve_changes(self, message: ListenMessage) -> AbstractAsyncContextManager[Changes]:
+        """Open a stream of changes for another process."""
+        return self._client.listen(message.wanted, requester=NOBODY)
+
+    async def _begun(
         self,
         call_id: bytes,
         method: str,
         params: Mapping[str, Any],
         options: RequestOptions,
         *,
-        is_remote: bool = False,
+        remote: RequestMessage | None = None,
     ) -> dict[str, Any]:
-        continued = options.get("continued")
-        if continued is not None:
-            return await self._continued(method, params, continued, options, is_remote=is_remote)
-        if not self._may_ask(method, params, options["requester"]):
+        """Begin a call in this process. A request that comes again from another process joins it."""
+        may_ask = self._may_ask(method, params, options["requester"])
+        if not may_ask and (remote is None or method not in ASKING_METHODS):
             return await self._client.request(method, params, **options)
         target, calls = self._target(method, params, options["requester"]), self._holder.calls
-        call = calls.find(call_id, target) or calls.begin(call_id, target, self._upstream)
-        waiter = _waiter(0, _digest([method, params]), options, is_remote=is_remote)
-        return self._result(call, await call.result(waiter, self._sending(method, params, options)))
+        call = calls.find(call_id, target) or calls.begin(call_id, target, self._limited_by(remote))
+        waiter = _waiter(0, _digest([method, params]), options, is_remote=remote is not None)
+        return self._result(call, await call.result(waiter, self._sending(method, params, options, may_ask=may_ask)))
 
     async def _continued(
-        self, method: str, params: Mapping[str, Any], continued: Continued, options: RequestOptions, *, is_remote: bool
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        options: RequestOptions,
+        *,
+        remote: RequestMessage | None = None,
     ) -> dict[str, Any]:
         """Bring the answers to the call that is held, and wait for what comes next."""
-        name, address = self._definition.name, self._holder.address
+        name, address, continued = self._definition.name, self._holder.address, options.get("continued")
         try:
-            place = HeldPlace.from_text(continued.place)
+            place = HeldPlace.from_text("" if continued is None else continued.place)
         except MalformedPlace:
             raise HeldFailure(name, Reason.HELD_LOST) from None
         if address is None or place.boot != address.boot:
-            if is_remote:
+            if remote is not None:
                 raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
-            there, upstream = ReplicaAddress(place.url, place.boot), (name, self._definition.identity)
-            return await self._holder.send(there, upstream, (method, params), place.call, options)
+            outgoing = self._outgoing(place.call, method, params, options)
+            return await self._holder.send(ReplicaAddress(place.url, place.boot), outgoing)
         call = self._holder.calls.find(place.call, self._target(method, params, options["requester"]))
         if call is None:
             raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
-        if continued.cancels:
+        if continued is not None and continued.cancels:
             call.cancel()
             return {}
-        waiter = _waiter(place.round, _digest(continued.answers), options, is_remote=is_remote)
+        digest = _digest([method, params] if not place.round or continued is None else continued.answers)
+        waiter = _waiter(place.round, digest, options, is_remote=remote is not None)
         return self._result(call, await call.result(waiter, self._sending(method, params, options)))
+
+    def _order(self, method: str, requester: UpstreamCaller, call_id: bytes) -> list[str]:
+        """Return the holders that may have the connection of a request; another one only if no other request uses it.
+
+        Requests with the same key share a connection: see `SessionClient`. All calls of an object go to the same one.
+        """
+        definition, holders = self._definition, ensured(self._holder.holders, "callers check it")
+        scope, is_object = definition.session_scope, definition.transport == "python"
+        is_alone = scope == "call" and (is_object or method in ASKING_METHODS)
+        whose = (() if is_object else call_id) if is_alone else () if scope == "shared" else requester.key
+        order = holders.order(_encode([definition.name, definition.identity, whose]))
+        return order if is_alone else order[:1]
+
+    async def _prepared(
+        self, call_id: bytes, method: str, params: Mapping[str, Any], options: RequestOptions
+    ) -> Outgoing:
+        """Return a new request with the token of its caller for the upstream, which only this process can get."""
+        requester = options["requester"]
+        if not requester.may_lack_token:
+            requester = msgspec.structs.replace(requester, token=await self._credentials.token_to_keep(requester))
+        return self._outgoing(call_id, method, params, {**options, "requester": requester})
+
+    def _outgoing(self, call_id: bytes, method: str, params: Mapping[str, Any], options: RequestOptions) -> Outgoing:
+        name, identity, alone = self._definition.name, self._definition.identity, self._holder.unattended_seconds
+        body = request_body(name, identity, (method, params), call_id, options, unattended_seconds=alone)
+        return Outgoing(name, body, call_id, options, self._upstream.telemetry)
+
+    def _report_own_connections(self) -> None:
+        if self._holder.is_one_of_many and not self._has_reported:
+            self._has_reported = True
+            log.info("each replica has its own connections to an upstream", extra={"upstream": self._definition.name})
+
+    def _limited_by(self, remote: RequestMessage | None) -> HeldUpstream:
+        """Return the upstream, with the limits of a call that another process begins."""
+        if remote is None or remote.unattended_seconds is None:
+            return self._upstream
+        limits = msgspec.structs.replace(self._upstream.limits, unattended_seconds=remote.unattended_seconds)
+        return replace(self._upstream, limits=limits)
 
     def _may_ask(self, method: str, params: Mapping[str, Any], requester: UpstreamCaller) -> bool:
         """Return whether the upstream may ask on a request: its caller can be asked, and the operator allows it."""
@@ -138,12 +230,19 @@ class HoldingClient:
         name = params["uri"] if method == "resources/read" else params["name"]
         return HeldTarget(self._definition.identity, method, name, requester.principal)
 
-    def _sending(self, method: str, params: Mapping[str, Any], options: RequestOptions) -> Send:
+    def _sending(
+        self, method: str, params: Mapping[str, Any], options: RequestOptions, *, may_ask: bool = True
+    ) -> Send:
         without: RequestOptions = {**options, "continued": None}
-        first = {name: value for name, value in params.items() if name not in ("requestState", "inputResponses")}
+        is_object = self._definition.transport == "python"  # which may also be called without a session
+        first = params if is_object else {name: params[name] for name in params if name not in _OF_NEXT_ROUNDS}
 
         def send(questions: Questions, on_notice: OnNotice, keep: Keep) -> Coroutine[Any, Any, dict[str, Any]]:
-            asking: RequestOptions = {**without, "questions": questions, "on_notice": on_notice, "keep": keep}
+            asking: RequestOptions = {**without, "on_notice": on_notice, "keep": keep}
+            if may_ask:
+                asking["questions"] = questions
+            if is_object or not may_ask:
+                questions.has_begun = True  # nothing else may say so
             return self._client.request(method, first, **asking)
 
         return send

@@ -15,7 +15,9 @@ from gateway.upstreams.failures import HeldFailure, Reason, UpstreamError, Upstr
 from gateway.upstreams.ports import Continued, HeldRound, RequestOptions, UpstreamCaller
 
 KIND: Final = "upstream"
-"""The kind of these messages."""
+"""The kind of messages with a request."""
+LISTEN: Final = "upstream-changes"
+"""The kind of messages that open a stream of changes."""
 
 
 class MalformedMessage(ValueError):
@@ -29,6 +31,8 @@ class RequestMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         upstream: its name and identity must be those that the other process serves.
         call: the id of the call, with which this request can be sent again.
         place: where the call is held, if this continues it.
+        token: of the caller for the upstream, where credentials differ by caller.
+        unattended_seconds: how long the call lasts while no request waits for it; None leaves it at the usual time.
     """
 
     upstream: str
@@ -47,6 +51,14 @@ class RequestMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     capabilities_json: bytes = b"{}"
     log_level: str | None = None
     wants_progress: bool = False
+    param_headers: list[tuple[str, str]] = []
+    repeatable: bool = False
+    may_lack_token: bool = False
+    unattended_seconds: float | None = None
+
+    def __repr__(self) -> str:
+        """Return a text without the token, the headers, the parameters and the answers."""
+        return f"RequestMessage({self.upstream!r}, {self.method!r})"
 
     @property
     def params(self) -> dict[str, Any]:
@@ -64,13 +76,31 @@ class RequestMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         principal = None if self.principal is None else Principal(*self.principal)
         capabilities = _decoded(self.capabilities_json)
         return {
-            "requester": UpstreamCaller(principal, None, self.headers, capabilities, self.token),
+            "requester": UpstreamCaller(
+                principal, None, self.headers, capabilities, self.token, may_lack_token=self.may_lack_token
+            ),
+            "param_headers": self.param_headers,
+            "repeatable": self.repeatable,
             "log_level": self.log_level,
             "wants_progress": self.wants_progress,
             "seconds": self.seconds,
             "max_bytes": self.max_bytes,
             "continued": self.continued,
         }
+
+
+class ListenMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Opens a stream of changes. The gateway itself listens, so there is no caller."""
+
+    upstream: str
+    identity: bytes
+    wanted_json: bytes
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What to listen for."""
+        wanted: dict[str, Any] = _decoded(self.wanted_json)
+        return wanted
 
 
 class NoticeMessage(msgspec.Struct, frozen=True, tag="notice"):
@@ -118,7 +148,13 @@ _Answer = NoticeMessage | ResultMessage | ErrorMessage | FailureMessage | BusyMe
 
 
 def request_body(
-    name: str, identity: bytes, request: tuple[str, Mapping[str, Any]], call: bytes, options: RequestOptions
+    name: str,
+    identity: bytes,
+    request: tuple[str, Mapping[str, Any]],
+    call: bytes,
+    options: RequestOptions,
+    *,
+    unattended_seconds: float | None = None,
 ) -> dict[str, Any]:
     """Return the body of a message with a request, a method and its parameters."""
     method, params = request
@@ -141,8 +177,12 @@ def request_body(
         capabilities_json=encode(requester.capabilities),
         log_level=options.get("log_level"),
         wants_progress=options.get("wants_progress", False),
+        param_headers=list(options.get("param_headers", ())),
+        repeatable=options.get("repeatable", False),
+        may_lack_token=requester.may_lack_token,
+        unattended_seconds=unattended_seconds,
     )
-    return _body(message)
+    return body_of(message)
 
 
 def read_request(body: Mapping[str, Any]) -> RequestMessage:
@@ -151,9 +191,20 @@ def read_request(body: Mapping[str, Any]) -> RequestMessage:
     return message
 
 
+def read_listen(body: Mapping[str, Any]) -> ListenMessage:
+    """Read a message that opens a stream of changes, or raise `MalformedMessage`."""
+    message: ListenMessage = _read(body, ListenMessage)
+    return message
+
+
+def listen_message(name: str, identity: bytes, wanted: Mapping[str, Any]) -> ListenMessage:
+    """Return a message that opens a stream of changes."""
+    return ListenMessage(name, identity, encode(wanted))
+
+
 def notice_body(method: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a message with a notice."""
-    return _body(NoticeMessage(method, encode(told)))
+    return body_of(NoticeMessage(method, encode(told)))
 
 
 def answer_body(outcome: Mapping[str, Any] | Exception) -> dict[str, Any]:
@@ -161,13 +212,13 @@ def answer_body(outcome: Mapping[str, Any] | Exception) -> dict[str, Any]:
     match outcome:
         case UpstreamError():
             data = encode(outcome.data)
-            return _body(ErrorMessage(outcome.code, outcome.message, data, outcome.status, outcome.has_id))
+            return body_of(ErrorMessage(outcome.code, outcome.message, data, outcome.status, outcome.has_id))
         case UpstreamFailure():
-            return _body(_failure_message(outcome))
+            return body_of(_failure_message(outcome))
         case Overloaded():
-            return _body(BusyMessage())
+            return body_of(BusyMessage())
         case Mapping():
-            return _body(ResultMessage(encode(outcome), isinstance(outcome, HeldRound)))
+            return body_of(ResultMessage(encode(outcome), isinstance(outcome, HeldRound)))
     raise TypeError(type(outcome).__name__)
 
 
@@ -210,7 +261,8 @@ def _failure(message: FailureMessage, upstream: str) -> UpstreamFailure:
     )
 
 
-def _body(message: msgspec.Struct) -> dict[str, Any]:
+def body_of(message: msgspec.Struct) -> dict[str, Any]:
+    """Return the body that carries a message."""
     body: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes,))
     return body
 
