@@ -65,20 +65,27 @@ class Questions(Protocol):
     Attributes:
         has_begun: set once the request is about to be sent.
         is_asked: whether the upstream waits for an answer now.
-        asked_seconds: how long it has waited for answers so far. It did not work meanwhile.
         on_change: called when `is_asked` changes.
     """
 
     has_begun: bool
     is_asked: bool
-    asked_seconds: float
     on_change: Callable[[], None]
+
+    @property
+    def asked_seconds(self) -> float:
+        """How long the upstream has waited for answers so far. It did not work meanwhile."""
+        ...
 
     async def answer(self, asked: ServerRequest) -> Answer:
         """Return the answer: the `result` or the `error` of a response.
 
         The upstream withdraws its question by a cancellation of this.
         """
+        ...
+
+    def lose(self) -> None:
+        """End the request, because an answer could not be sent."""
         ...
 
 

@@ -52,10 +52,11 @@ def withdrawn(notice: Notice) -> RequestId | None:
 class OpenQuestions:
     """The questions of an upstream that wait for their answers in one connection.
 
-    `send` sends an answer; `drop` counts a question that gets none, because nobody waits for it any longer.
+    `send` sends an answer, and returns whether it arrived. `drop` counts a question that gets none, because
+    nobody waits for it any longer.
     """
 
-    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]], drop: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[bool]], drop: Callable[[], None]) -> None:
         self._send = send
         self._drop = drop
         self._open: dict[RequestId, tuple[Hashable, asyncio.Task[None]]] = {}
@@ -85,7 +86,8 @@ class OpenQuestions:
 
     async def _answered(self, request_id: RequestId, asked: ServerRequest, questions: Questions) -> None:
         answer = await questions.answer(asked)
-        await self._send({"jsonrpc": "2.0", "id": request_id, **answer})
+        if not await self._send({"jsonrpc": "2.0", "id": request_id, **answer}):
+            questions.lose()
 
     def _closed(self, request_id: RequestId, task: asyncio.Task[None]) -> None:
         del self._open[request_id]

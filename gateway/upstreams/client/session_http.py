@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from gateway.ensured import ensured
 from gateway.http_client.client import HttpClient, HttpResponse
 from gateway.http_client.failures import HttpFailure
 from gateway.protocol.strict_json import encode
@@ -50,6 +51,9 @@ from gateway.upstreams.client.stateless import (
 from gateway.upstreams.failures import LostSession, Reason, UpstreamError, UpstreamFailure, ended_without_answer
 from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.readings import CountAnswer
+
+ANSWER_SECONDS: Final = 10.0
+"""How long sending the answer to a question may take."""
 
 MAX_REPLIES: Final = 4
 """How many answers to requests of an upstream are under way at once in a session."""
@@ -216,10 +220,18 @@ class HttpSession(StatelessClient):
         questions = job.hearing.questions
         return questions is not None and self._asked.take(asked, questions, job.hearing.token)
 
-    async def _send_answer(self, response: dict[str, Any]) -> None:
-        """Send the answer to a question."""
-        if self._requester is not None:
-            await self._sent_back(response, self._requester)
+    async def _send_answer(self, response: dict[str, Any]) -> bool:
+        """Send the answer to a question, and return whether it arrived. One that was not sent is sent once more."""
+        requester, body = ensured(self._requester, "the session is open"), encode(response)
+        for _ in range(2):
+            try:
+                return await self._tell(self._said.headers(), body, requester, ANSWER_SECONDS) < _BAD_REQUEST
+            except UpstreamFailure:
+                return False
+            except HttpFailure as failure:
+                if failure.sent:
+                    return False
+        return False
 
     async def _reply(self, asked: ServerRequest, caller: UpstreamCaller, **why: str) -> None:
         """Answer a request of the upstream, once there is not too much to answer. Its stream waits meanwhile."""

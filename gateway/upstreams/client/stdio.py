@@ -496,8 +496,9 @@ class ChildConnection:
             return ""
         return None
 
-    async def _send_answer(self, response: dict[str, Any]) -> None:
+    async def _send_answer(self, response: dict[str, Any]) -> bool:
         self._send(response)
+        return True  # if the program has ended, its calls have, too
 
     def _hear(self, notice: Notice, size: int) -> None:
         """Pass on a notification, unless it is large."""

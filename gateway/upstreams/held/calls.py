@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +17,10 @@ from typing import Any, Final, TypeAlias
 from gateway.engine.capabilities import supports
 from gateway.engine.forwarded import forwarded
 from gateway.engine.questions import Answer, Question
+from gateway.ensured import ensured
 from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
-from gateway.protocol.strict_json import encode
+from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.upstream.asking import MAX_TASK_BYTES, Misasked, clean_question
 from gateway.protocol.upstream.responses import ServerRequest
 from gateway.runtime.sources import RandomBytes
@@ -51,6 +53,9 @@ MAX_QUESTION_BYTES: Final = MAX_TASK_BYTES
 """How many bytes the questions of one call may have. A call is only begun where so much is free."""
 MAX_HELD_BYTES: Final = 64 << 20
 """How many bytes the questions of all calls may have that are kept."""
+
+MAX_ENDED: Final = 4096
+"""Of how many calls that have ended the last event is kept."""
 
 RESENT_SECONDS: Final = 10.0
 MAX_RESENT: Final = 256
@@ -102,6 +107,28 @@ class Waiter:
     event: asyncio.Future[HeldEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
+class KeptResult:
+    """The result of a call, of which each request that waits for it takes its own."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self._result: dict[str, Any] | None = result
+        self._encoded: bytes | None = None
+
+    def keep(self) -> int:
+        """Have it taken again later, and return how many more bytes it takes until then."""
+        if self._encoded is not None or self._result is None:
+            return 0
+        self._encoded = encode(self._result)
+        return len(self._encoded)
+
+    def take(self) -> dict[str, Any]:
+        """Return the result. What is kept is encoded: decoded values can take 25 times as much memory."""
+        result, self._result = self._result, None
+        if result is None:
+            result = decode(ensured(self._encoded, "it is kept"), sys.maxsize, sys.maxsize)
+        return result
+
+
 class HeldCalls:
     """Has the held calls of one process, and limits them.
 
@@ -115,7 +142,8 @@ class HeldCalls:
         self._asked: Counter[Hashable] = Counter()
         self._bytes = 0
         self._is_draining = False
-        self._delivered: dict[bytes, HeldCall] = {}  # the oldest come first
+        self._ended: dict[bytes, HeldCall] = {}  # the oldest come first
+        self._delivered: dict[bytes, HeldCall] = {}  # the same
         self._spent: dict[bytes, float] = {}  # the same
 
     def __len__(self) -> int:
@@ -149,7 +177,7 @@ class HeldCalls:
         """
         if call_id in self._calls or call_id in self._spent:
             raise HeldFailure(upstream.name, Reason.HELD_LOST, call_id=call_id)
-        if self._is_draining or len(self) >= self._limit or self._bytes > MAX_HELD_BYTES - MAX_QUESTION_BYTES:
+        if self._is_draining or len(self) >= self._limit or not self._has_room(MAX_QUESTION_BYTES):
             raise Overloaded
         if self._asked[target.caller] >= MAX_HELD_BY_CALLER:
             raise HeldFailure(upstream.name, Reason.HELD_TOO_MANY, sent=False)
@@ -158,7 +186,19 @@ class HeldCalls:
 
     def may_ask(self, caller: Hashable, size: int) -> bool:
         """Return whether one more question of a caller may be kept."""
-        return self._asked[caller] < 2 * MAX_HELD_BY_CALLER and self._bytes + size <= MAX_HELD_BYTES
+        return self._asked[caller] < 2 * MAX_HELD_BY_CALLER and self._has_room(size)
+
+    def _has_room(self, size: int) -> bool:
+        """Return whether so many more bytes may be kept. Calls that have ended give way, the oldest ones first."""
+        while self._bytes + size > MAX_HELD_BYTES and self._ended:
+            next(iter(self._ended.values())).forget()
+        return self._bytes + size <= MAX_HELD_BYTES
+
+    def ended(self, call: HeldCall) -> None:
+        """Keep the last event of a call for a while, but of not too many."""
+        self._ended[call.call_id] = call
+        if len(self._ended) > MAX_ENDED:
+            next(iter(self._ended.values())).forget()
 
     def count(self, call: HeldCall, asked: int = 0, size: int = 0) -> None:
         """Count a call that begins to wait for its user (1) or no longer does (-1), and what is kept of it."""
@@ -176,6 +216,7 @@ class HeldCalls:
 
     def forget(self, call: HeldCall, *, is_spent: bool) -> None:
         """Drop a call that has ended. Its id is `is_spent` if a request could come again that would begin it again."""
+        self._ended.pop(call.call_id, None)
         self._delivered.pop(call.call_id, None)
         if self._calls.pop(call.call_id, None) is None or not is_spent:
             return
@@ -207,8 +248,8 @@ class HeldCall:
         self.target = target
         self.task: asyncio.Task[None] | None = None
         self.has_begun = self.is_asked = False
-        self.asked_seconds = 0.0
-        self._is_remote = False
+        self._has_asked = self._has_ended = self._is_remote = False
+        self._asked_seconds = 0.0
         self.on_change: Callable[[], None] = lambda: None
         self._calls = calls
         self._limits = upstream.limits
@@ -257,6 +298,11 @@ class HeldCall:
         return event
 
     @property
+    def asked_seconds(self) -> float:
+        """How long the call has waited for its user so far."""
+        return self._asked_seconds + (self._loop.time() - self._asked_at if self.is_asked else 0.0)
+
+    @property
     def is_open(self) -> bool:
         """Whether the call has begun, and not ended."""
         return self._life is not None and self._life.state != "ended"
@@ -281,14 +327,23 @@ class HeldCall:
         number = next(self._numbers)
         reply: asyncio.Future[Answer] = self._loop.create_future()
         self._replies[number] = reply
-        self._bytes += size
-        self._calls.count(self, size=size)
+        self._has_asked = True
+        self._add_bytes(size)
         self._do(life.asks(number, {"method": question.method, "params": question.params}, self._loop.time()), life)
         try:
             return await reply
         finally:
             if self._replies.pop(number, None) is not None:
                 self._do(life.withdraws(number), life)
+
+    def lose(self) -> None:
+        """End the call, because an answer did not reach the upstream: it may wait for it without an end."""
+        if self._life is not None and self.task is not None and self.is_open:
+            detail = "an answer to its question could not be sent"
+            failure = UpstreamFailure(self._upstream, Reason.CUT, sent=True, detail=detail)
+            self._telemetry.failed(self._upstream, failure.reason)
+            self._do(self._life.ends(failure, self._loop.time()), self._life)
+            self.task.cancel()
 
     def _readable(self, asked: ServerRequest) -> tuple[Question, int]:
         """Return a question as clients get it, and its size, or raise `Misasked`."""
@@ -312,7 +367,7 @@ class HeldCall:
         life = self._life
         outcome: object
         try:
-            outcome = await send(self, self._notice, self._releases.append)
+            outcome = KeptResult(await send(self, self._notice, self._releases.append))
         except (UpstreamError, UpstreamFailure, Overloaded) as problem:
             outcome = problem.with_traceback(None)  # its frames would be kept as long as the outcome
         except asyncio.CancelledError:
@@ -333,11 +388,11 @@ class HeldCall:
         for action in actions:
             match action:
                 case Give(number, event):
-                    self._waiters[number].event.set_result(event)
+                    _settle(self._waiters[number].event, event)
                 case Refuse(number, reason):
                     self._waiters[number].event.set_exception(self._refusal(reason))
                 case Reply(number, answer):
-                    self._replies.pop(number).set_result(answer)
+                    _settle(self._replies.pop(number), answer)
                 case EndUpstream():
                     if self.task is not None:
                         self.task.cancel()
@@ -354,10 +409,13 @@ class HeldCall:
         if self.is_asked and not was_asked:
             self._asked_at = now
         elif was_asked and not self.is_asked:
-            self.asked_seconds += now - self._asked_at
+            self._asked_seconds += now - self._asked_at
         if self.is_asked != was_asked:
             self._calls.count(self, asked=1 if self.is_asked else -1)
             self.on_change()
+        if life.state == "ended" and not self._has_ended:
+            self._has_ended = True
+            self._calls.ended(self)
         if self._timer is not None:
             self._timer.cancel()
         due = life.due
@@ -371,9 +429,11 @@ class HeldCall:
         if not isinstance(event, Ended):
             return
         releases, self._releases = self._releases, []
-        if releases or (self._bytes == 0 and not waiter.is_remote):
+        if releases or not (self._has_asked or waiter.is_remote):
             self.forget()
-        elif self._bytes == 0:
+        elif isinstance(event.outcome, KeptResult):
+            self._add_bytes(event.outcome.keep())
+        if not self._has_asked and waiter.is_remote and not releases:
             self._calls.delivered(self)
         for release in releases:
             if waiter.keep is None:
@@ -392,5 +452,15 @@ class HeldCall:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _add_bytes(self, size: int) -> None:
+        self._bytes += size
+        self._calls.count(self, size=size)
+
     def _report(self, event: str, **fields: object) -> None:
         log.info(event, extra={"upstream": self._upstream, "call": self.call_id.hex(), **fields})
+
+
+def _settle(future: asyncio.Future[Any], value: object) -> None:
+    """Set a result, unless nobody waits for it any more."""
+    if not future.done():
+        future.set_result(value)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+import json
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -19,9 +20,11 @@ from typing import Any, Final, Unpack
 import msgspec
 
 from gateway.engine.capabilities import supports
+from gateway.engine.questions import Answer
 from gateway.ensured import ensured
 from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
+from gateway.protocol.strict_json import encode
 from gateway.protocol.upstream.asking import ASKING_METHODS
 from gateway.protocol.upstream.requests import RELAYED
 from gateway.protocol.upstream.responses import INPUT_REQUIRED
@@ -31,7 +34,7 @@ from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import NO_HOLDER, HeldFailure, Reason, UpstreamFailure
 from gateway.upstreams.guarded import UpstreamClient
 from gateway.upstreams.held.actions import Ended, HeldEvent, HeldLimits, NextRound, Stopped, StopReason
-from gateway.upstreams.held.calls import HeldCall, HeldTarget, HeldUpstream, Send, Waiter
+from gateway.upstreams.held.calls import HeldCall, HeldTarget, HeldUpstream, KeptResult, Send, Waiter
 from gateway.upstreams.held.holder import Holder, Outgoing
 from gateway.upstreams.held.holders import WAIT_SECONDS
 from gateway.upstreams.held.messages import ListenMessage, RequestMessage, listen_message, request_body
@@ -148,7 +151,7 @@ class HoldingClient:
             return await self._client.request(method, params, **options)
         target, calls = self._target(method, params, options["requester"]), self._holder.calls
         call = calls.find(call_id, target) or calls.begin(call_id, target, self._limited_by(remote))
-        waiter = _waiter(0, _digest([method, params]), options, is_remote=remote is not None)
+        waiter = _waiter(0, _digest_of_request(method, params), options, is_remote=remote is not None)
         return self._result(call, await call.result(waiter, self._sending(method, params, options, may_ask=may_ask)))
 
     async def _continued(
@@ -176,7 +179,9 @@ class HoldingClient:
         if continued is not None and continued.cancels:
             call.cancel()
             return {}
-        digest = _digest([method, params] if not place.round or continued is None else continued.answers)
+        digest = (
+            _digest_of_answers(continued.answers) if continued and place.round else _digest_of_request(method, params)
+        )
         waiter = _waiter(place.round, digest, options, is_remote=remote is not None)
         return self._result(call, await call.result(waiter, self._sending(method, params, options)))
 
@@ -252,8 +257,8 @@ class HoldingClient:
         if isinstance(event, Ended):
             if isinstance(event.outcome, BaseException):
                 raise event.outcome
-            result: dict[str, Any] = event.outcome
-            return result
+            result: KeptResult = event.outcome
+            return result.take()
         if isinstance(event, Stopped):
             raise self._stopped(call, event)
         return self._asked(call, event)
@@ -293,5 +298,12 @@ def _waiter(round_number: int, digest: bytes, options: RequestOptions, *, is_rem
     )
 
 
-def _digest(value: object) -> bytes:
-    return hashlib.sha256(_encode(value)).digest()[:DIGEST_BYTES]
+def _digest_of_request(method: str, params: Mapping[str, Any]) -> bytes:
+    """Return the digest of a first request. One that is sent again has the same members in the same order."""
+    return hashlib.sha256(encode([method, params])).digest()[:DIGEST_BYTES]
+
+
+def _digest_of_answers(answers: Mapping[str, Answer]) -> bytes:
+    """Return the digest of answers, which clients may write in any order."""
+    text = json.dumps(answers, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES]
