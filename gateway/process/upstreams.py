@@ -85,7 +85,9 @@ class UpstreamConnection:
 
 def children_shared_by_callers(most: int) -> Children:
     """Return the children of this process, at most so many, which callers share as they share places."""
-    return Children(most, Bulkhead(most, None, lambda _count: None))
+    children = Children(most)
+    children.room = Bulkhead(most, None, lambda _count: None, common=lambda: children.common)
+    return children
 
 
 @dataclass(frozen=True, slots=True)
