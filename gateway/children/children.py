@@ -174,18 +174,21 @@ class Lender(Protocol):
 class Children:
     """The child processes of this process: at most `most` of them. Belongs to one event loop.
 
-    Their owners share the `room`, if there is one. Children that everybody uses, or the gateway, have the owner None.
+    Their owners share the `room`, if there is one. Children that everybody uses, or the gateway, have the owner None:
+    they are of nobody's share.
 
     Attributes:
         watchers_lost: how often their watcher has died.
+        common: how many of them have no owner.
         lenders: those who are asked to end an unused child if there is no room.
     """
 
     def __init__(self, most: int, room: Room | None = None) -> None:
         self.most = most
         self.watchers_lost = 0
+        self.common = 0
         self.lenders: WeakSet[Lender] = WeakSet()
-        self._room = room
+        self.room = room
         self._waiting: list[Hashable] = []
         self._numbers = itertools.count(1)
         self._link: _Link | None = None
@@ -201,22 +204,29 @@ class Children:
         Raises:
             ChildFailure: it cannot be run, or there is no room.
         """
-        room = self._room
+        room = self.room
         if room is None or self.most < 1:
             return await self._start(program)
+        place = object() if owner is None else owner
         self._waiting.append(owner)
         try:
-            await room.enter(owner, lambda: any(self._borrows(owner, each) for each in list(self.lenders)))
+            await room.enter(place, lambda: any(self._borrows(owner, each) for each in list(self.lenders)))
         except Overloaded:
             raise self._no_room() from None
         finally:
             self._waiting.remove(owner)
+        self.common += owner is None
+
+        def leave() -> None:
+            self.common -= owner is None
+            room.leave(place)
+
         try:
             child = await self._start(program)
         except BaseException:
-            room.leave(owner)
+            leave()
             raise
-        child.when_gone(lambda: room.leave(owner))
+        child.when_gone(leave)
         return child
 
     def offer(self, lender: Lender) -> None:
@@ -229,7 +239,7 @@ class Children:
         return owner is not None and lender.make_room(owner, self._held_by)
 
     def _held_by(self, owner: Hashable) -> int:
-        return 0 if self._room is None or owner is None else self._room.held_by(owner)
+        return 0 if self.room is None or owner is None else self.room.held_by(owner)
 
     async def _start(self, program: Program) -> ChildProcess:
         """Start a program; by another watcher, if the one that was there ends at this moment."""

@@ -34,7 +34,7 @@ from gateway.upstreams.client.in_process import ADDRESS, ServerObjects
 from gateway.upstreams.client.programs import UpstreamProgram
 from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.session_http import HttpSession
-from gateway.upstreams.client.stateless import StatelessClient
+from gateway.upstreams.client.stateless import StatelessClient, places_of_cancels
 from gateway.upstreams.client.stdio import ChildConnection
 from gateway.upstreams.config.checks import object_problems, setting_problems
 from gateway.upstreams.config.definition import Definition, UpstreamFile
@@ -85,7 +85,9 @@ class UpstreamConnection:
 
 def children_shared_by_callers(most: int) -> Children:
     """Return the children of this process, at most so many, which callers share as they share places."""
-    return Children(most, Bulkhead(most, None, lambda _count: None))
+    children = Children(most)
+    children.room = Bulkhead(most, None, lambda _count: None, common=lambda: children.common)
+    return children
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,11 @@ class Connecting:
             http, streams = self._http_client(definition), self._http_client(definition)
         except ValueError as error:
             raise ConfigurationError(f"{self.file}: {definition.name}: {error}") from None
-        credentials = credentials_of(definition)
+        credentials, cancels = credentials_of(definition), places_of_cancels(definition.max_connections)
 
         def made(kind: Callable[..., T], /, **options: object) -> T:
-            return kind(definition.name, http, credentials, readings=self.readings, **self._common(), **options)
+            common = {"readings": self.readings, "cancels": cancels, **self._common()}
+            return kind(definition.name, http, credentials, **common, **options)
 
         is_of_one_caller, dialect = _is_of_one_caller(definition), Sessionless()
         sessions = self._sessions(

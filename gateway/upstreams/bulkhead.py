@@ -33,7 +33,8 @@ class Bulkhead:
     A caller that holds half of the places gets none while others wait, and never the last ones. Of the room to wait in,
     a caller gets no more than it leaves free. This does not hold for anonymous callers, who count as one.
 
-    `on_change` is called with the number of requests in flight, when it changes.
+    `on_change` is called with the number of requests in flight, when it changes. Of the places, `common` ones are those
+    of no caller: they are not shared.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Bulkhead:
         on_change: Callable[[int], None],
         *,
         wait_seconds: float = WAIT_SECONDS,
+        common: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._places = places
@@ -54,6 +56,7 @@ class Bulkhead:
         self._clock = clock
         self._on_change = on_change
         self._wait_seconds = wait_seconds
+        self._common = common
         self.in_flight = 0
 
     def place(self, caller: Hashable) -> AbstractAsyncContextManager[None]:
@@ -115,7 +118,7 @@ class Bulkhead:
         while self._queue.size and self.in_flight < self._places:
             if not self._is_time():
                 return
-            given = self._queue.next(self._places, only_below_share=self._is_reserved)
+            given = self._queue.next(self._places - self._common(), only_below_share=self._is_reserved)
             if given is None:
                 return
             caller, place = given

@@ -192,6 +192,22 @@ async def test_an_owner_of_many_children_leaves_room_for_those_of_others() -> No
         await children.aclose()
 
 
+async def test_children_of_everybody_do_not_count_when_owners_share_the_room() -> None:
+    children = children_shared_by_callers(8)
+    try:
+        common = [await children.start(python(ECHO)) for _ in range(4)]
+        for _ in range(3):
+            await children.start(python(ECHO), "ada")
+        with pytest.raises(NoRoomForChild):
+            await children.start(python(ECHO), "ada")
+        await children.start(python(ECHO), "bob")
+        await common[0].stop()
+        await children.start(python(ECHO))
+        assert children.common == 4
+    finally:
+        await children.aclose()
+
+
 async def test_an_unused_child_ends_if_another_owner_needs_its_room() -> None:
     children = Children(4, Bulkhead(4, None, lambda _count: None))
 

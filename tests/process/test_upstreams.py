@@ -25,10 +25,12 @@ from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.lists.caller_lists import ListsByCaller
+from gateway.upstreams.ports import UpstreamCaller
 from gateway.upstreams.watching import UpstreamWatcher
 from loadtest.cluster import new_key
 from tests.children.running import python
-from tests.upstreams.client.test_sessions import BOB
+from tests.upstreams.client.test_sessions import ADA, BOB
+from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.recording import Recording
 from tests.upstreams.servers.session import InSessions
 from tests.waiting import until
@@ -231,3 +233,34 @@ async def test_who_waits_for_a_child_ends_no_session_of_another_kind(tmp_path: P
         finally:
             await connection.aclose()
             await children.aclose()
+
+
+async def test_cancelled_calls_take_no_connections_from_others_however_slowly_the_server_takes_that_in(
+    tmp_path: Path,
+) -> None:
+    class Slow(InSessions):
+        async def _post(self, exchange: Exchange, name: str) -> None:
+            if b"notifications/cancelled" in exchange.body:
+                await asyncio.Event().wait()
+            await super()._post(exchange, name)
+
+    connecting = Connecting(UpstreamMetrics(CollectorRegistry()), "upstreams.json", children_shared_by_callers(0))
+    with Slow() as server:
+        file = written(tmp_path / "upstreams.json", one=entry(server.url, era="session", max_connections=4))
+        (definition,) = UpstreamReader(Path(file)).read().definitions
+        connection = connecting.connect(definition)
+
+        def call(tool: str, caller: UpstreamCaller) -> asyncio.Task[dict[str, Any]]:
+            params = {"name": tool, "arguments": {}}
+            asking = connection.client.request("tools/call", params, requester=caller, seconds=1.5, max_bytes=1 << 20)
+            return asyncio.create_task(asking)
+
+        try:
+            for number in range(1, 5):
+                slow = call("slow", ADA)
+                await until(lambda: server.ran.count(("s-1", "slow")) == number)  # noqa: B023 - it is called at once
+                slow.cancel()
+                await asyncio.wait({slow})
+            assert (await call("count", BOB))["content"][0]["text"] == "2: 1"
+        finally:
+            await connection.aclose()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import msgspec
 
+from gateway.errors import Overloaded
 from gateway.http_client.client import HttpClient, HttpResponse, RawHeaders
 from gateway.http_client.failures import HttpFailure, HttpReason
 from gateway.observability.upstream_metrics import UpstreamMetrics
@@ -37,6 +38,7 @@ from gateway.protocol.upstream.responses import (
 from gateway.protocol.versions import INITIALIZE, META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.runtime.turns import Turns
+from gateway.upstreams.bulkhead import RESERVE, Bulkhead
 from gateway.upstreams.client.decoding import Decoding
 from gateway.upstreams.client.dialects import Dialect, Stateless
 from gateway.upstreams.client.hearing import KINDS, MAX_NOTICE_BYTES, Hearing
@@ -68,6 +70,8 @@ MAX_NOTICES: Final = 10_000
 
 END_SECONDS: Final = 2.0
 """How long ending a session, or cancelling a request, may take."""
+MAX_CANCELS: Final = 16
+"""How many requests are cancelled at once, at most. Further ones wait."""
 LISTEN_SECONDS: Final = 3600.0
 """How long a stream of changes lasts before it must be opened again."""
 LISTEN_IDLE_SECONDS: Final = 300.0
@@ -123,7 +127,7 @@ class StatelessClient:
     `upstream` is its name for errors and metrics. `client_info` is the `Implementation` of the gateway. `tracing` makes
     a span for each request, which the upstream can join. Clients with the same `turns` handle their large answers one
     after the other; those with the same `readings` share the memory for answers that are being read. The `dialect` is
-    that of 2026-07-28 by default.
+    that of 2026-07-28 by default. The places of `cancels` limit how many cancellations are sent at once.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -141,6 +145,7 @@ class StatelessClient:
         readings: Readings | None = None,
         clock: Clock = time.monotonic,
         dialect: Dialect | None = None,
+        cancels: Bulkhead | None = None,
     ) -> None:
         self._upstream = upstream
         self._http = http
@@ -154,6 +159,7 @@ class StatelessClient:
         self._clock = clock
         self._dialect = Stateless() if dialect is None else dialect
         self._ids = itertools.count(self._dialect.first_id)
+        self._cancels = cancels or places_of_cancels(RESERVE * MAX_CANCELS)
         self._cancelling: set[asyncio.Task[None]] = set()
 
     async def request(
@@ -272,8 +278,9 @@ class StatelessClient:
             raise
 
     async def _cancel(self, job: HttpJob, headers: RawHeaders, body: bytes) -> None:
-        with contextlib.suppress(HttpFailure, UpstreamFailure):
-            await self._tell(headers, body, job.caller, END_SECONDS)
+        with contextlib.suppress(HttpFailure, UpstreamFailure, Overloaded):
+            async with self._cancels.place(job.caller.principal):
+                await self._tell(headers, body, job.caller, END_SECONDS)
 
     async def _tell(self, headers: RawHeaders, body: bytes, caller: UpstreamCaller, seconds: float) -> int:
         """Send what gets no answer, and return the HTTP status."""
@@ -591,6 +598,15 @@ class StatelessClient:
     def _counted(self, failure: UpstreamFailure) -> UpstreamFailure:
         self._telemetry.failed(self._upstream, failure.reason)
         return failure
+
+
+def places_of_cancels(connections: int) -> Bulkhead:
+    """Return places in which cancelled requests are reported. They take few of the connections, however slow that is.
+
+    These requests have given their own places back.
+    """
+    places = max(1, min(MAX_CANCELS, connections // RESERVE))
+    return Bulkhead(places, None, lambda _count: None, wait_seconds=END_SECONDS)
 
 
 def _media_type(response: HttpResponse) -> str:
