@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -42,6 +42,7 @@ from gateway.upstreams.config.options import ENVIRONMENT
 from gateway.upstreams.config.reading import UpstreamReader
 from gateway.upstreams.credentials import CredentialHeaders, credentials_of
 from gateway.upstreams.guarded import GuardedClient, UpstreamClient
+from gateway.upstreams.held.calls import MAX_HELD
 from gateway.upstreams.held.client import HoldingClient
 from gateway.upstreams.held.holder import Holder
 from gateway.upstreams.lists.listing import readings_of_lists
@@ -58,6 +59,11 @@ if TYPE_CHECKING:  # a process without traces never loads OpenTelemetry, which t
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_SPARE_CONNECTIONS: Final = (0, MAX_HELD, 0, 0)
+"""How many connections there are beside `max_connections`: for requests without a session, for those in sessions, for
+streams of sessions, and for the answers to questions. Calls that wait for their users take none from the others.
+"""
 
 CLIENT_NAME = "sealed-gateway"
 """The name with which the gateway introduces itself to upstreams."""
@@ -120,12 +126,24 @@ class Connecting:
             holding = self._holding(definition, sessions, credentials)
             return UpstreamConnection(holding, credentials, sessions, program=program)
         try:
-            http, streams = self._http_client(definition), self._http_client(definition)
+            https = [self._http_client(definition, spare) for spare in _SPARE_CONNECTIONS]
         except ValueError as error:
             raise ConfigurationError(f"{self.file}: {definition.name}: {error}") from None
-        credentials, cancels = credentials_of(definition), places_of_cancels(definition.max_connections)
+        credentials = credentials_of(definition)
+        client, sessions = self._over_http(definition, credentials, https)
+        return UpstreamConnection(client, credentials, sessions, https)
 
-        def made(kind: Callable[..., T], /, **options: object) -> T:
+    def _over_http(
+        self,
+        definition: Definition,
+        credentials: CredentialHeaders,
+        https: Sequence[HttpClient],
+    ) -> tuple[EraClient | HoldingClient, SessionClient]:
+        """Return the client of an upstream over HTTP, and that of its sessions. See `_SPARE_CONNECTIONS`."""
+        http, calls, streams, answers = https
+        cancels = places_of_cancels(definition.max_connections)
+
+        def made(kind: Callable[..., T], http: HttpClient, /, **options: object) -> T:
             common = {"readings": self.readings, "cancels": cancels, **self._common()}
             return kind(definition.name, http, credentials, **common, **options)
 
@@ -134,7 +152,9 @@ class Connecting:
             definition,
             lambda subscribers: made(
                 HttpSession,
+                calls,
                 streams=streams,
+                answers=answers,
                 subscribers=subscribers,
                 is_of_one_caller=is_of_one_caller,
                 capabilities=self._capabilities(definition),
@@ -142,10 +162,9 @@ class Connecting:
         )
         is_object_elsewhere = definition.transport == "python" and self.holder.holders is not None
         in_sessions = sessions if is_object_elsewhere else self._holding(definition, sessions, credentials)
-        clients = made(StatelessClient), made(StatelessClient, dialect=dialect), in_sessions
+        clients = made(StatelessClient, http), made(StatelessClient, http, dialect=dialect), in_sessions
         eras = EraClient(definition.name, definition.era, *clients, dialect=dialect)
-        client = self._holding(definition, eras, credentials) if is_object_elsewhere else eras
-        return UpstreamConnection(client, credentials, sessions, (http, streams))
+        return self._holding(definition, eras, credentials) if is_object_elsewhere else eras, sessions
 
     def _sessions(self, definition: Definition, make: MakeConnection) -> SessionClient:
         pool = ConnectionPool(
@@ -197,7 +216,7 @@ class Connecting:
             "turns": self.turns,
         }
 
-    def _http_client(self, definition: Definition) -> HttpClient:
+    def _http_client(self, definition: Definition, spare: int) -> HttpClient:
         proxy, hosted = definition.proxy, None
         if definition.transport == "python":
             hosted = self.objects.hosted(definition.python)
@@ -205,7 +224,7 @@ class Connecting:
             definition.url if hosted is None else f"{ADDRESS}{definition.path}",
             tls=definition.tls,
             proxy=proxy_of_environment(definition.url) if proxy == ENVIRONMENT else proxy,
-            max_connections=definition.max_connections,
+            max_connections=definition.max_connections + spare,
             idle_seconds=definition.idle_seconds,
             connect=None if hosted is None else hosted.connect,
         )

@@ -165,6 +165,21 @@ class UpstreamRelay:
         return UpstreamFailure(self.definition.name, reason, sent=sent, detail=detail)
 
 
+async def end_held(
+    relay: UpstreamRelay, method: str, params: Mapping[str, Any], place: str, caller: UpstreamCaller
+) -> None:
+    """End a call that is held, of which nobody waits for the outcome."""
+    with contextlib.suppress(GatewayError):
+        await relay.client.request(
+            method,
+            params,
+            requester=caller,
+            continued=Continued(place, {}, cancels=True),
+            seconds=ABANDON_SECONDS,
+            max_bytes=relay.definition.max_result_bytes,
+        )
+
+
 class EntryRelay:
     """Runs the legs of one tool, prompt or resource, or of the resources of a template.
 
@@ -238,20 +253,14 @@ class EntryRelay:
 
     async def abandon(self, _served: Relayed, requester: Requester, journal: Journal) -> None:
         """End a call that is held. If its holder cannot be reached, it ends after its time."""
-        with contextlib.suppress(GatewayError):  # nobody waits for the outcome
+        with contextlib.suppress(InvalidRequestState, CannotContinue):
             slot = self._slot(journal, requester)
             if not slot.is_held or slot.state is None:
                 return
             own = slot.own or self._own
             params = {"uri": own} if self._method == "resources/read" else {"name": own}
-            await self._relay.client.request(
-                self._method,
-                params,
-                requester=caller_of(requester, self._relay.definition),
-                continued=Continued(slot.state, {}, cancels=True),
-                seconds=ABANDON_SECONDS,
-                max_bytes=self._relay.definition.max_result_bytes,
-            )
+            caller = caller_of(requester, self._relay.definition)
+            await end_held(self._relay, self._method, params, slot.state, caller)
 
     def _named(self, slot: Slot, served: Relayed) -> Slot:
         """Return a slot with the upstream's name of a tool, where a worker could not tell it from ours."""
@@ -380,7 +389,11 @@ class _RelayRun:
                 raise
             asked = self._slot.asked(self._to_visit(leg, error), visits=self._slot.visits + 1)
         else:
-            questions = self._asked(leg, input_required, result)
+            try:
+                questions = self._asked(leg, input_required, result)
+            except CannotContinue:
+                await self._give_up(result)
+                raise
             if questions is None:
                 return result
             asked = self._slot.asked(questions, is_held=isinstance(result, HeldRound))
@@ -388,6 +401,13 @@ class _RelayRun:
         leg.away.drop_result()
         await self._keep(leg, asked)
         return None
+
+    async def _give_up(self, result: Mapping[str, Any]) -> None:
+        """End a call that is held, if the upstream asks something that no client gets."""
+        if isinstance(result, HeldRound):
+            await end_held(
+                self._relay, self._request.method, self._request.params, result["requestState"], self._caller()
+            )
 
     def _questions(self) -> dict[str, Question]:
         """Return what the upstream asked last, by the keys that our clients see."""

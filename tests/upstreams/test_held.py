@@ -57,6 +57,7 @@ def server() -> Iterator[InSessions]:
 def site(server: InSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     upstreams = {
         "held": entry(server.url, scope="caller"),
+        "narrow": entry(server.url, scope="caller", max_connections=8, timeout_seconds=5),
         "child": program(scope="caller"),
         "further": program(scope="caller"),
         "shared": program(scope="shared"),
@@ -272,3 +273,22 @@ async def test_a_late_question_of_a_call_that_was_left_is_not_shown_as_one_of_th
             await user.call("child__hang")
     async with site.user("mo", urls=site.urls[:1]) as user:
         assert (await user.call("child__delete", answers=ANSWERS)).said == EACH_ITS_OWN
+
+
+async def test_calls_that_wait_take_no_connection_from_answers_and_other_calls(site: Site) -> None:
+    """Four callers have eight calls held, as many as there are connections."""
+    async with contextlib.AsyncExitStack() as stack:
+        users = [await stack.enter_async_context(site.user(f"n{n}", urls=site.urls[:1])) for n in range(4)]
+        held = [(user, *await asked(user, "narrow", files=[3])) for user in users for _ in range(2)]
+        async with site.user("other", urls=site.urls[:1]) as other:
+            assert (await other.call("narrow__echo", {"text": "hi"})).text == "hi"
+        for user, params, reply in held:
+            last = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+            assert last.said == EACH_ITS_OWN[:1]
+
+
+async def test_a_question_that_no_state_can_carry_is_refused_and_holds_nothing(site: Site) -> None:
+    async with site.user("pat") as user:
+        reply = await user.call("held__delete", {"more": "x" * 30_000})
+        assert [answer["code"] for _, answer in reply.said] == [-32602, -32602]
+        assert "its open questions have more than 24576 bytes" in reply.said[0][1]["message"]

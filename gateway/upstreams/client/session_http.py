@@ -83,15 +83,17 @@ _LOST_CODES: Final = frozenset({-32000, -32600})
 class HttpSession(StatelessClient):
     """One session with an upstream; a `SessionConnection`. The arguments of `StatelessClient` apply.
 
-    `streams` has the connections of streams of GET requests, so that they take none from calls. `subscribers` hear what
-    the upstream sends outside of requests. `capabilities` are declared. If the session `is_of_one_caller`, a log
-    message or question that names no request belongs to the only call that runs.
+    `streams` has the connections of streams of GET requests, and `answers` those of answers to questions, so that these
+    and calls take none from each other. `subscribers` hear what the upstream sends outside of requests. `capabilities`
+    are declared. If the session `is_of_one_caller`, a log message or question that names no request belongs to the only
+    call that runs.
     """
 
     def __init__(
         self,
         *args: Any,
         streams: HttpClient,
+        answers: HttpClient,
         subscribers: Subscribers,
         is_of_one_caller: bool,
         capabilities: Mapping[str, Any] = MappingProxyType({}),
@@ -99,7 +101,7 @@ class HttpSession(StatelessClient):
     ) -> None:
         self._said = InSession()
         super().__init__(*args, dialect=self._said, **kwargs)
-        self._streams = streams
+        self._streams, self._telling = streams, answers
         self._subscribers = subscribers
         self._is_of_one_caller = is_of_one_caller
         self._capabilities = dict(capabilities)
@@ -221,7 +223,7 @@ class HttpSession(StatelessClient):
         return questions is not None and self._asked.take(asked, questions, job.hearing.token)
 
     async def _send_answer(self, response: dict[str, Any]) -> bool:
-        """Send the answer to a question, and return whether it arrived. One that was not sent is sent once more."""
+        """Send the answer to a question, and return whether it arrived. If it was not sent, try once more."""
         requester, body = ensured(self._requester, "the session is open"), encode(response)
         for _ in range(2):
             try:

@@ -148,7 +148,7 @@ class StatelessClient:
         cancels: Bulkhead | None = None,
     ) -> None:
         self._upstream = upstream
-        self._http = http
+        self._http = self._telling = http
         self._credentials = credentials
         self._telemetry = telemetry
         self._heal = Healing(upstream, telemetry)
@@ -286,7 +286,7 @@ class StatelessClient:
         """Send what gets no answer, and return the HTTP status."""
         deadline = asyncio.get_running_loop().time() + seconds
         credentials = await self._credentials.headers(caller)
-        async with self._http.post([*headers, *credentials], body, deadline=deadline) as response:
+        async with self._telling.post([*headers, *credentials], body, deadline=deadline) as response:
             return response.status
 
     async def _send(self, job: HttpJob) -> Result:

@@ -21,7 +21,7 @@ from gateway.ensured import ensured
 from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.strict_json import decode, encode
-from gateway.protocol.upstream.asking import MAX_TASK_BYTES, Misasked, clean_question
+from gateway.protocol.upstream.asking import MAX_CARRIED_BYTES, MAX_TASK_BYTES, Misasked, clean_question
 from gateway.protocol.upstream.responses import ServerRequest
 from gateway.runtime.sources import RandomBytes
 from gateway.upstreams.failures import HeldFailure, Reason, UpstreamError, UpstreamFailure
@@ -51,6 +51,8 @@ MAX_HELD_BY_CALLER: Final = 32
 """How many of these one caller may have. Calls that run already may ask all the same, up to as many again."""
 MAX_QUESTION_BYTES: Final = MAX_TASK_BYTES
 """How many bytes the questions of one call may have. A call is only begun where so much is free."""
+SPARE_BYTES: Final = 256
+"""How much longer a question may be for clients than what the upstream sent: its key, its method and its params."""
 MAX_HELD_BYTES: Final = 64 << 20
 """How many bytes the questions of all calls may have that are kept."""
 
@@ -122,7 +124,7 @@ class KeptResult:
         return len(self._encoded)
 
     def take(self) -> dict[str, Any]:
-        """Return the result. What is kept is encoded: decoded values can take 25 times as much memory."""
+        """Return the result. It is kept encoded: decoded values can take 25 times as much memory."""
         result, self._result = self._result, None
         if result is None:
             result = decode(ensured(self._encoded, "it is kept"), sys.maxsize, sys.maxsize)
@@ -263,7 +265,7 @@ class HeldCall:
         self._replies: dict[Hashable, asyncio.Future[Answer]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at = 0.0
-        self._bytes = 0
+        self._bytes = self._open_bytes = 0
         self._releases: list[Callable[[], None]] = []
 
     async def result(self, waiter: Waiter, send: Send) -> HeldEvent:
@@ -328,11 +330,13 @@ class HeldCall:
         reply: asyncio.Future[Answer] = self._loop.create_future()
         self._replies[number] = reply
         self._has_asked = True
+        self._open_bytes += size + SPARE_BYTES
         self._add_bytes(size)
         self._do(life.asks(number, {"method": question.method, "params": question.params}, self._loop.time()), life)
         try:
             return await reply
         finally:
+            self._open_bytes -= size + SPARE_BYTES
             if self._replies.pop(number, None) is not None:
                 self._do(life.withdraws(number), life)
 
@@ -349,7 +353,9 @@ class HeldCall:
         """Return a question as clients get it, and its size, or raise `Misasked`."""
         size = len(encode(asked.params))
         if self._bytes + size > MAX_QUESTION_BYTES:
-            raise Misasked(f"its questions have more than {MAX_QUESTION_BYTES} bytes", too_large=True)
+            raise Misasked(f"all its questions have more than {MAX_QUESTION_BYTES} bytes", too_large=True)
+        if self._open_bytes + size + SPARE_BYTES > MAX_CARRIED_BYTES:
+            raise Misasked(f"its open questions have more than {MAX_CARRIED_BYTES} bytes", too_large=True)
         try:
             return forwarded(asked.method, clean_question(asked.method, asked.params)), size
         except ValueError as problem:

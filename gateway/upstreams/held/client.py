@@ -299,7 +299,7 @@ def _waiter(round_number: int, digest: bytes, options: RequestOptions, *, is_rem
 
 
 def _digest_of_request(method: str, params: Mapping[str, Any]) -> bytes:
-    """Return the digest of a first request. One that is sent again has the same members in the same order."""
+    """Return the digest of a first request. It has the same members in the same order if it is sent again."""
     return hashlib.sha256(encode([method, params])).digest()[:DIGEST_BYTES]
 
 

@@ -81,6 +81,7 @@ def sessions_with(
             telemetry,
             client_info=CLIENT_INFO,
             streams=http,
+            answers=http,
             subscribers=subscribers,
             is_of_one_caller=scope != "shared",
         ),

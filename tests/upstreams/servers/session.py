@@ -227,7 +227,8 @@ class InSessions(Earlier):
         for files in arguments.get("files", (3, 300)):
             question = f"q-{next(self.numbers)}"
             form = {"type": "object", "properties": {"sure": {"type": "string"}}, "required": ["sure"]}
-            params = {"mode": "form", "message": f"Delete {files} files?", "requestedSchema": form}
+            message = f"Delete {files} files?" + arguments.get("more", "")
+            params = {"mode": "form", "message": message, "requestedSchema": form}
             stream.event({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params})
             await stream.drain()
             answers.append([files, await self._answer_to(question)])
