@@ -76,7 +76,10 @@ async def test_no_caller_uses_the_session_of_another_one(site: Site) -> None:
 async def test_a_server_that_was_started_again_loses_no_call(site: Site, server: InSessions) -> None:
     async with site.user("erin") as user:
         for _ in range(3):
+            streams = [each.stream for each in server.open.values() if each.stream is not None]
+            before = server.methods.count("GET")
             server.forget()
+            server.wait_for("GET", before + len(streams))
             for _ in site.replicas:
                 assert (await user.call("held__echo", {"text": "hi"})).text == "hi"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from types import MappingProxyType
@@ -61,6 +62,9 @@ MAX_REPLIES: Final = 4
 STREAM_SECONDS: Final = 1.0
 """How long a new session waits for its stream: some servers answer only when they have something to send."""
 
+SEEN_SECONDS: Final = 1.0
+"""How long an answer shows that a session without a stream has not ended."""
+
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """How long to wait before a stream is opened again. The pauses grow while that fails."""
@@ -108,6 +112,8 @@ class HttpSession(StatelessClient):
         self._asked = OpenQuestions(self._send_answer, lambda: self._telemetry.dropped(self._upstream, "question"))
         self._requester: UpstreamCaller | None = None
         self._given = ""
+        self._seen_at = -math.inf
+        self._is_streaming = False
         self._beginning: asyncio.Task[dict[str, Any]] | None = None
         self._running: dict[int, HttpJob] = {}
         self._listening: asyncio.Task[None] | None = None
@@ -163,16 +169,32 @@ class HttpSession(StatelessClient):
     @override
     async def _cancellable(self, job: HttpJob) -> Result:
         await self._set_level(job)
+        await self._see_session(job)
         self._running[job.hearing.token] = job
         try:
-            return await super()._cancellable(job)
+            result = await super()._cancellable(job)
         except BaseException as problem:
             if job.method in ASKING_METHODS and ended_without_answer(problem):
                 self._subscribers.is_unsure = True
             raise
+        else:
+            self._seen_at = asyncio.get_running_loop().time()
+            return result
         finally:
             del self._running[job.hearing.token]
             self._asked.end(job.hearing.token)
+
+    async def _see_session(self, job: HttpJob) -> None:
+        """Make sure that the session has not ended, before a request that must not be sent twice.
+
+        Raises:
+            LostSession: it has ended.
+        """
+        if job.repeatable or not self._said.session:
+            return
+        is_seen = self._is_streaming or asyncio.get_running_loop().time() < self._seen_at + SEEN_SECONDS
+        if self._subscribers.ended.is_set() or (not is_seen and await self._has_ended(job)):
+            raise LostSession(self._upstream)
 
     async def _set_level(self, job: HttpJob) -> None:
         async def send(method: str, params: Mapping[str, Any]) -> None:
@@ -190,8 +212,10 @@ class HttpSession(StatelessClient):
             detail = f"it answered with status {response.status}, and still has the session"
             return refusal if isinstance(refusal, UpstreamError) else self._failure(Reason.MALFORMED, detail)
         self._subscribers.lose()
+        if job.repeatable:
+            return LostSession(self._upstream)
         is_answer = isinstance(refusal, UpstreamError) and refusal.has_id
-        return refusal if is_answer and not job.repeatable else LostSession(self._upstream)
+        return refusal if is_answer else self._failure(Reason.LOST_SESSION, "it has ended the session meanwhile")
 
     async def _has_ended(self, job: HttpJob) -> bool:
         """Ask whether the session has ended. The answer to a request may look like that, and be about its effect."""
@@ -327,8 +351,13 @@ class HttpSession(StatelessClient):
             if response.status in (_NOT_FOUND, _NO_STREAM):
                 return False
             if response.status == _OK:
-                async for message in self._messages(self._kept(response), job, limit=None, events=events):
-                    await self._hear(message, requester)
+                self._is_streaming = True
+                try:
+                    async for message in self._messages(self._kept(response), job, limit=None, events=events):
+                        await self._hear(message, requester)
+                finally:
+                    self._is_streaming = False
+                    self._seen_at = -math.inf
         return True
 
     async def _hear(self, message: Message, requester: UpstreamCaller) -> None:

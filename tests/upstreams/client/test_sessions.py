@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from gateway.http_client.client import HttpClient
 from gateway.protocol.upstream.introductions import SessionIntroduction
 from gateway.sealing.principal import Principal
-from gateway.upstreams.client import connections
+from gateway.upstreams.client import connections, session_http
 from gateway.upstreams.client.session import SessionClient
 from gateway.upstreams.client.session_http import MAX_REPLIES
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
@@ -157,13 +157,36 @@ async def test_a_session_whose_introduction_is_refused_is_ended() -> None:
 
 
 @pytest.mark.parametrize("lost", [each for each in LOST if each != "ours"])
-async def test_a_session_that_the_server_forgot_is_replaced_and_the_call_sent_again(lost: str) -> None:
-    with InSessions(lost=lost) as server:
+async def test_a_session_that_the_server_forgot_is_replaced_before_a_call_is_sent(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_http, "SEEN_SECONDS", 0.0)
+    with InSessions(lost=lost, has_stream=False) as server:
         async with calling(server) as upstream:
             await upstream.call("count")
             server.forget()
             assert await upstream.call("count") == "2: 1"
+            server.forget()
+            assert (await upstream.ask("tools/list", {}))["tools"], "what only reads is sent again"
         assert server.ran == [("s-1", "count"), ("s-2", "count")]
+        assert server.methods.count("tools/call") == 2
+
+
+@pytest.mark.parametrize("has_stream", [True, False])
+@pytest.mark.parametrize("lost", [each for each in LOST if each != "ours"])
+async def test_a_call_that_may_have_ended_its_session_is_not_sent_again(lost: str, has_stream: bool) -> None:
+    class Restarting(InSessions):
+        async def _count(self, exchange: Exchange, message: Any, _session: Any, _arguments: Any) -> None:
+            self.open.clear()
+            await self._post(exchange, "")
+
+    with Restarting(lost=lost, has_stream=has_stream) as server:
+        async with calling(server) as upstream:
+            with pytest.raises(UpstreamFailure) as failed:
+                await upstream.call("count")
+            assert (failed.value.reason, failed.value.sent) == (Reason.LOST_SESSION, True)
+            assert await upstream.call("echo", {"text": "hi"}) == "hi", "the next call has a session"
+        assert [tool for _, tool in server.ran] == ["count", "echo"]
 
 
 async def test_a_call_whose_loss_is_named_like_its_answer_is_not_sent_again_but_the_next_has_a_session() -> None:
@@ -618,7 +641,7 @@ async def test_a_session_that_the_server_forgot_is_counted_once(is_idle: bool) -
             server.forget()
             if is_idle:  # its stream has ended, and is not given again
                 await until(lambda: by_state(upstream.counted) == (0, 0, 0))
-            await upstream.call("count")
+            await upstream.ask("tools/list", {})
             assert upstream.counted.value("gateway_upstream_sessions_lost_total") == 1
             assert by_state(upstream.counted) == (0, 0, 1)
 
