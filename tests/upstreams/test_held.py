@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.upstreams.client.stdio import MAX_NOTICES
 from gateway.upstreams.held.calls import MAX_HELD_BY_CALLER
 from loadtest.cluster import wait_until
 from tests.upstreams.servers.session import InSessions
@@ -267,6 +268,11 @@ async def test_a_question_that_is_withdrawn_at_once_is_not_asked(site: Site) -> 
     assert reply.said == [[3, "withdrawn"], [300, "withdrawn"]]
 
 
+async def test_a_question_may_have_the_id_of_one_that_was_withdrawn(site: Site) -> None:
+    async with site.user("sam") as user:
+        assert (await user.call("child__delete", {"again": True}, ANSWERS)).said == EACH_ITS_OWN
+
+
 async def test_a_late_question_of_a_call_that_was_left_is_not_shown_as_one_of_the_next(site: Site) -> None:
     async with site.user("mo", urls=site.urls[:1], seconds=0.5) as user:
         with pytest.raises(httpx.ReadTimeout):
@@ -292,3 +298,18 @@ async def test_a_question_that_no_state_can_carry_is_refused_and_holds_nothing(s
         reply = await user.call("held__delete", {"more": "x" * 30_000})
         assert [answer["code"] for _, answer in reply.said] == [-32602, -32602]
         assert "its open questions have more than 24576 bytes" in reply.said[0][1]["message"]
+
+
+async def test_a_question_of_a_call_that_has_sent_too_much_is_not_shown_as_one_of_the_next(site: Site) -> None:
+    async with site.user("quin", urls=site.urls[:1], meta={"progressToken": "p"}) as user:
+        flood = await user.call("further__notices", {"steps": MAX_NOTICES})
+        assert "sent more than this gateway accepts" in flood.text
+        assert (await user.call("further__delete", {"files": [3]}, ANSWERS)).said == EACH_ITS_OWN[:1]
+
+
+async def test_a_large_result_is_given_again_too(site: Site) -> None:
+    async with site.user("rae", seconds=60) as user:
+        params, reply = await asked(user, files=[3], long=300_000)
+        last = {**params, **await user.retry(reply, ANSWERS)}
+        results = [(await user.send("tools/call", last)).said for _ in range(4)]
+    assert results == 4 * [[[3, EACH_ITS_OWN[0][1]], "x" * 300_000]]

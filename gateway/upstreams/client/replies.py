@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from gateway.upstreams.ports import Questions
 
 CANCELLED: Final = "notifications/cancelled"
 """How an upstream withdraws a question."""
+
+MAX_QUESTIONS: Final = 1000
+"""How many questions of one call are looked at. Those that no user gets count, too."""
 
 _METHOD_NOT_FOUND: Final = -32601
 _NO_USER: Final = (
@@ -59,13 +63,15 @@ class OpenQuestions:
     def __init__(self, send: Callable[[dict[str, Any]], Awaitable[bool]], drop: Callable[[], None]) -> None:
         self._send = send
         self._drop = drop
+        self._taken: Counter[Hashable] = Counter()
         self._open: dict[RequestId, tuple[Hashable, asyncio.Task[None]]] = {}
 
     def take(self, asked: ServerRequest, questions: Questions, call: Hashable) -> bool:
         """Have a question answered that belongs to a call. Return False if one with its id is open."""
         request_id = asked.request_id
-        if request_id is None or request_id in self._open:
+        if request_id is None or request_id in self._open or self._taken[call] >= MAX_QUESTIONS:
             return False
+        self._taken[call] += 1
         task = asyncio.create_task(self._answered(request_id, asked, questions))
         self._open[request_id] = call, task
         task.add_done_callback(functools.partial(self._closed, request_id))
@@ -73,16 +79,17 @@ class OpenQuestions:
 
     def withdraw(self, request_id: RequestId) -> bool:
         """Ask a question no longer, because the upstream does not wait. Return whether it was open."""
-        if request_id not in self._open:
+        open_question = self._open.pop(request_id, None)  # the upstream may use its id again at once
+        if open_question is None:
             return False
-        self._open[request_id][1].cancel()
+        open_question[1].cancel()
         return True
 
     def end(self, call: Hashable) -> None:
         """Ask none of a call any longer, because it has ended."""
-        for belongs_to, task in list(self._open.values()):
-            if belongs_to == call:
-                task.cancel()
+        del self._taken[call]
+        for request_id in [each for each, (belongs_to, _) in self._open.items() if belongs_to == call]:
+            self.withdraw(request_id)
 
     async def _answered(self, request_id: RequestId, asked: ServerRequest, questions: Questions) -> None:
         answer = await questions.answer(asked)
@@ -90,6 +97,7 @@ class OpenQuestions:
             questions.lose()
 
     def _closed(self, request_id: RequestId, task: asyncio.Task[None]) -> None:
-        del self._open[request_id]
+        if request_id in self._open and self._open[request_id][1] is task:
+            del self._open[request_id]
         if task.cancelled():
             self._drop()

@@ -86,6 +86,7 @@ class _WaitingRequest:
 
     def __init__(self, number: int, method: str, caller: Principal | None, max_bytes: int, hearing: Hearing) -> None:
         self.number = number
+        self.is_initialize = method == INITIALIZE
         self.is_call = method in ASKING_METHODS or hearing.questions is not None
         self.caller = caller
         self.kept: Sequence[Callable[[], None]] = ()
@@ -257,10 +258,10 @@ class ChildConnection:
                 await self._write(body, call)
                 answer = await call.answer
         except TimeoutError:
-            self._cancel(call, method)
+            self._cancel(call)
             raise self._failure(Reason.TIMED_OUT, "it did not answer in time", sent=call.is_written) from None
         except asyncio.CancelledError:
-            self._cancel(call, method)
+            self._cancel(call)
             raise
         finally:
             del self._calls[number], self._by_token[token]
@@ -298,13 +299,17 @@ class ChildConnection:
         if self._child is not None and not self._subscribers.ended.is_set():
             self._child.stdin.write(encode({"jsonrpc": "2.0", **message}) + b"\n")
 
-    def _cancel(self, call: _WaitingRequest, method: str) -> None:
+    def _cancel(self, call: _WaitingRequest) -> None:
         """Notify the upstream that nobody waits any more. `initialize` must not be cancelled."""
+        self._note_unanswered(call)
+        if call.is_written and not call.is_initialize:
+            self._send({"method": "notifications/cancelled", "params": {"requestId": call.number}})
+
+    def _note_unanswered(self, call: _WaitingRequest) -> None:
+        """Note that a call has ended although the upstream may work on it, and ask something."""
         if call.is_written and call.is_call:
             self._unanswered.add(call.number)
             self._subscribers.is_unsure = True
-        if call.is_written and method != INITIALIZE:
-            self._send({"method": "notifications/cancelled", "params": {"requestId": call.number}})
 
     async def _read(self, child: ChildProcess, errors: asyncio.Task[None]) -> None:
         """Read what the program writes until it ends, or writes what cannot be survived."""
@@ -427,6 +432,7 @@ class ChildConnection:
         number = None if notice is not None else answered_by(line)
         call = None if number is None or line.skipped == _UNWANTED else self._calls.get(number)
         if call is not None:
+            self._note_unanswered(call)
             call.end(self._failure(reason, detail))
         elif reason is not Reason.TOO_LARGE or line.start.lstrip()[:1] != b"{":
             self._note_noise(line, detail)
@@ -497,7 +503,11 @@ class ChildConnection:
         return None
 
     async def _send_answer(self, response: dict[str, Any]) -> bool:
-        self._send(response)
+        """Send the answer to a question, once the program has read what was written before."""
+        if self._child is not None:
+            with contextlib.suppress(ConnectionError):
+                await self._child.stdin.drain()
+            self._send(response)
         return True  # if the program has ended, its calls have, too
 
     def _hear(self, notice: Notice, size: int) -> None:
@@ -509,6 +519,7 @@ class ChildConnection:
         if call is not None:
             call.notices += 1
             if call.notices > MAX_NOTICES:
+                self._cancel(call)
                 call.end(self._failure(Reason.TOO_LARGE, f"it sent more than {MAX_NOTICES} notices"))
             elif size <= MAX_NOTICE_BYTES and call.hearing.takes(notice):
                 return

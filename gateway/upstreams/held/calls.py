@@ -59,6 +59,9 @@ MAX_HELD_BYTES: Final = 64 << 20
 MAX_ENDED: Final = 4096
 """Of how many calls that have ended the last event is kept."""
 
+MAX_KEPT_BYTES: Final = 4 << 20
+"""How much is kept of a call that has ended: a larger result is given once."""
+
 RESENT_SECONDS: Final = 10.0
 MAX_RESENT: Final = 256
 """How long, and for how many calls, a result is kept that another process has got: it may be cut off, and ask again."""
@@ -396,7 +399,8 @@ class HeldCall:
                 case Give(number, event):
                     _settle(self._waiters[number].event, event)
                 case Refuse(number, reason):
-                    self._waiters[number].event.set_exception(self._refusal(reason))
+                    if not self._waiters[number].event.done():
+                        self._waiters[number].event.set_exception(self._refusal(reason))
                 case Reply(number, answer):
                     _settle(self._replies.pop(number), answer)
                 case EndUpstream():
@@ -435,11 +439,12 @@ class HeldCall:
         if not isinstance(event, Ended):
             return
         releases, self._releases = self._releases, []
-        if releases or not (self._has_asked or waiter.is_remote):
-            self.forget()
-        elif isinstance(event.outcome, KeptResult):
+        is_kept = self._has_asked or waiter.is_remote
+        if is_kept and isinstance(event.outcome, KeptResult):
             self._add_bytes(event.outcome.keep())
-        if not self._has_asked and waiter.is_remote and not releases:
+        if not is_kept or self._bytes > MAX_KEPT_BYTES:
+            self.forget()
+        elif not self._has_asked:
             self._calls.delivered(self)
         for release in releases:
             if waiter.keep is None:

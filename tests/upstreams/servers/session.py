@@ -223,15 +223,17 @@ class InSessions(Earlier):
         """Ask for consent to delete some files, then for many more, here or on the stream of the session."""
         stream = exchange if arguments.get("on", "call") == "call" else session.stream
         assert stream is not None
-        answers = []
+        answers: list[Any] = []
         for files in arguments.get("files", (3, 300)):
             question = f"q-{next(self.numbers)}"
             form = {"type": "object", "properties": {"sure": {"type": "string"}}, "required": ["sure"]}
-            message = f"Delete {files} files?" + arguments.get("more", "")
-            params = {"mode": "form", "message": message, "requestedSchema": form}
+            said = f"Delete {files} files?" + arguments.get("more", "")
+            params = {"mode": "form", "message": said, "requestedSchema": form}
             stream.event({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params})
             await stream.drain()
             answers.append([files, await self._answer_to(question)])
+        if "long" in arguments:
+            answers.append("x" * arguments["long"])
         self._end(exchange, message, text(msgspec.json.encode(answers).decode()))
 
     async def _answer_to(self, question: str) -> Any:
