@@ -39,10 +39,8 @@ function made() {
     async function asked(context, given, question) {
         try {
             const params = { mode: 'form', message: question, requestedSchema };
-            const usual = !first && given.how !== 'aside';
-            const answer = await (usual
-                ? context.mcpReq.elicitInput(params, options(context, { ...given, how: 'aside' }))
-                : server.server.elicitInput(params, options(context, given)));
+            const asking = first ? server.server : context.mcpReq;
+            const answer = await asking.elicitInput(params, options(context, given));
             note(given.who, question, { action: answer.action, sure: answer.content?.sure ?? null });
         } catch (error) {
             note(given.who, question, { problem: error.message });

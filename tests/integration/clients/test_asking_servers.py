@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import pytest
@@ -24,7 +24,6 @@ QUICKLY: Final = 0.05
 UPSTREAMS: Final = (*(f"{name}-{transport}" for name in COMMANDS for transport in ("http", "stdio")), "python2-object")
 
 TYPESCRIPT: Final = tuple(name for name in UPSTREAMS if name.startswith("typescript"))
-GIVEN_UP: Final = "MCP error -32001: Request timed out"
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
 every_upstream = pytest.mark.parametrize("upstream", UPSTREAMS)
@@ -32,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 def somebody() -> str:
-    """Return a caller who has not called yet."""
+    """Return a name that no call has had yet."""
     return f"user-{next(_numbers)}"
 
 
@@ -59,7 +58,7 @@ def site(servers: AskingServers, tmp_path_factory: pytest.TempPathFactory) -> It
     held = {"held_seconds": max(600, 3 * SECONDS)}
     upstreams = {"python2-object": {"python": f"{MODULE}:server", "gateway": {"era": "session", **held}}}
     for name in COMMANDS:
-        upstreams |= {f"{name}-http": servers.http(name, **held), f"{name}-stdio": servers.stdio(name, **held)}
+        upstreams |= {f"{name}-http": servers.http(name, **held), f"{name}-stdio": servers.stdio(name, max_connections=16, **held)}
     upstreams |= {
         "refusing-http": servers.http("python1", ask="refuse"),
         "shared-http": servers.http("typescript1", scope="shared"),
@@ -68,14 +67,23 @@ def site(servers: AskingServers, tmp_path_factory: pytest.TempPathFactory) -> It
     settings = {"GATEWAY_MAX_CHILDREN": "40", "TEST_DIRECTORY": str(servers.folder)}
     with Site(tmp_path_factory.mktemp("site"), upstreams, settings=settings, names=REPLICAS) as site:
         site.wait_listed()
+        for caller in ("ada", "eve"):
+            wait_until(lambda caller=caller: asyncio.run(serves_all(site, caller, upstreams)), f"the lists of {caller}")
         yield site
 
 
+async def serves_all(site: Site, caller: str, upstreams: Collection[str]) -> bool:
+    """Return whether the programs of a caller have started: a call does not wait for that as long as it takes here."""
+    async with site.user(caller) as user:
+        names = set(await user.names())
+    return names >= {f"{upstream}__delete" for upstream in upstreams}
+
+
 async def calls(
-    site: Site, wire: str, tool: str, who: str, answers: Any, *, caller: str = "", **arguments: Any
+    site: Site, wire: str, tool: str, who: str, answers: Any, *, caller: str = "ada", **arguments: Any
 ) -> dict[str, Any]:
     """Call a tool to its end. `who` names the call in what the server notes."""
-    async with speaking(wire, site, caller or who, seconds=3 * SECONDS + 60) as call:
+    async with speaking(wire, site, caller, seconds=3 * SECONDS + 60) as call:
         return await call("tools/call", call_params(tool, {"who": who, **arguments}), answers)
 
 
@@ -90,7 +98,7 @@ async def test_two_questions_get_the_answers_that_belong_to_them(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
-    result = await deletes(site, wire, upstream, who, thinking(QUICKLY), caller="ada")
+    result = await deletes(site, wire, upstream, who, thinking(QUICKLY))
     assert text_of(result) == "deleted"
     assert servers.noted(who) == deleting(who)
 
@@ -101,7 +109,7 @@ async def test_answers_that_take_long_reach_their_questions_too(servers: AskingS
 
     async def called(who: str, wire: str, upstream: str) -> str:
         patience = {"seconds": 3 * SECONDS} if upstream.startswith("typescript") else {}
-        return text_of(await deletes(site, wire, upstream, who, thinking(SECONDS), caller=f"late-{wire}", **patience))
+        return text_of(await deletes(site, wire, upstream, who, thinking(SECONDS), **patience))
 
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(called(who, *way)) for who, way in calls.items()]
@@ -136,17 +144,17 @@ async def test_an_answer_comes_to_nothing_once_the_server_has_given_up(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
-    given_up = [{"question": f"Delete 3 files of {who}?", "problem": GIVEN_UP}]
 
     async def answer(question: Any) -> dict[str, Any]:
-        await asyncio.to_thread(wait_until, lambda: servers.noted(who) == given_up, "the end", seconds=SECONDS + 90)
+        await asyncio.to_thread(wait_until, lambda: servers.noted(who) != [], "the end", SECONDS + 30)
         return {"action": "accept", "content": {"sure": question["params"]["message"]}}
 
     patience = {} if SECONDS >= 60 else {"seconds": 0.2}
     result = await deletes(site, wire, upstream, who, {"elicitation/create": answer}, **patience)
     assert result["isError"]
     assert "timed out" in text_of(result)
-    assert servers.noted(who) == given_up
+    (note,) = servers.noted(who)
+    assert "timed out" in note["problem"]
 
 
 @every_wire
@@ -155,7 +163,7 @@ async def test_several_questions_at_once_get_their_own_answers(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
-    assert text_of(await calls(site, wire, f"{upstream}__several", who, thinking(0), caller="ada")) == "deleted"
+    assert text_of(await calls(site, wire, f"{upstream}__several", who, thinking(0))) == "deleted"
     noted = servers.noted(who)
     assert sorted(noted, key=str) == sorted(deleting(who, 3, 30, 300), key=str)
 
@@ -181,7 +189,7 @@ async def test_a_model_is_asked(servers: AskingServers, site: Site, wire: str, u
         return {"role": "assistant", "content": {"type": "text", "text": said}, "model": "m", "stopReason": "endTurn"}
 
     answers = {"sampling/createMessage": answer}
-    assert text_of(await calls(site, wire, f"{upstream}__sample", who, answers, caller="ada")) == "titled"
+    assert text_of(await calls(site, wire, f"{upstream}__sample", who, answers)) == "titled"
     titles = [f"Title {number} for {who}?" for number in (1, 2)]
     assert servers.noted(who) == [{"question": title, "action": "assistant", "sure": title} for title in titles]
 
@@ -192,7 +200,7 @@ async def test_a_model_that_has_tools_uses_one(servers: AskingServers, site: Sit
     use = {"type": "tool_use", "id": "1", "name": "search", "input": {}}
     said = {"role": "assistant", "content": [use], "model": "m", "stopReason": "toolUse"}
     answers = {"sampling/createMessage": said}
-    result = await calls(site, RELEASED, f"{upstream}__sample", who, answers, caller="ada", with_tools=True)
+    result = await calls(site, RELEASED, f"{upstream}__sample", who, answers, with_tools=True)
     assert text_of(result) == "titled"
     assert [note["sure"] for note in servers.noted(who)] == ["search", "search"]
 
@@ -207,7 +215,7 @@ async def test_a_user_is_sent_to_addresses(servers: AskingServers, site: Site, w
         seen.append(question["params"]["url"])
         return {"action": "accept" if seen[-1].endswith("/1") else "decline"}
 
-    result = await calls(site, wire, f"{upstream}__visit", who, {"elicitation/create": answer}, caller="ada")
+    result = await calls(site, wire, f"{upstream}__visit", who, {"elicitation/create": answer})
     assert text_of(result) == "visited"
     assert seen == ["https://example.com/1", "https://example.com/2"]
     assert servers.noted(who) == [
@@ -223,7 +231,7 @@ async def test_a_refusal_reaches_the_server_as_one(
     servers: AskingServers, site: Site, wire: str, upstream: str, action: str
 ) -> None:
     who = somebody()
-    result = await deletes(site, wire, upstream, who, {"elicitation/create": {"action": action}}, caller="ada")
+    result = await deletes(site, wire, upstream, who, {"elicitation/create": {"action": action}})
     assert text_of(result) == "deleted"
     assert [note["action"] for note in servers.noted(who)] == [action, action]
 
@@ -235,7 +243,7 @@ async def test_an_error_of_the_client_reaches_the_server(
 ) -> None:
     who = somebody()
     answers = {"elicitation/create": Refusal(-32050, "the screen is off")}
-    result = await deletes(site, wire, upstream, who, answers, caller="ada")
+    result = await deletes(site, wire, upstream, who, answers)
     assert result["isError"]
     assert "the screen is off" in text_of(result)
     (note,) = servers.noted(who)
@@ -272,7 +280,7 @@ async def test_calls_of_one_caller_run_beside_those_that_wait_and_another_caller
     aside = {"how": how} if upstream.startswith("typescript") else {"aside": how == "aside"}
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for who in mine:
-            group.create_task(deletes(site, RELEASED, upstream, who, {"elicitation/create": answer}, caller="bob", **aside))
+            group.create_task(deletes(site, RELEASED, upstream, who, {"elicitation/create": answer}, **aside))
         group.create_task(deletes(site, RELEASED, upstream, others, thinking(QUICKLY), caller="eve", **aside))
     for who in (*mine, others):
         assert servers.noted(who) == deleting(who)
