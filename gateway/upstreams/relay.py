@@ -522,6 +522,8 @@ class _RelayRun:
             return self._missing(error, supports)
         if self._request.method == "resources/read" and error.code in _NOT_FOUND and _names_uri(error.data):
             return ResourceNotFound(self._request.target)
+        if error.code in ABOUT_THE_REQUEST and texts.NOT_PASSED_ON in error.message:
+            return CannotContinue(error.message)  # servers of the SDK 2 answer with the error of their question
         if error.code in ABOUT_THE_REQUEST:
             return self._refused_request(error.code, sent=error.code == _INVALID_REQUEST)
         return error

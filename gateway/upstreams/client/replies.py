@@ -10,12 +10,16 @@ from typing import Any, Final
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.upstream.responses import Notice, ServerRequest, usable_id
 from gateway.upstreams.ports import Questions
+from gateway.upstreams.texts import NOT_PASSED_ON
 
 CANCELLED: Final = "notifications/cancelled"
 """How an upstream withdraws a question."""
 
 _METHOD_NOT_FOUND: Final = -32601
-_NO_USER: Final = "no user is asked outside of a call, or in one that may not ask"
+_NO_USER: Final = (
+    "no user is asked outside of a call, by a client that declares no questions,"
+    ' or where the option "ask" of the upstream is refuse'
+)
 """Why a question is refused that belongs to no call, or to one without `Questions`."""
 SHARED: Final = 'callers share this connection; the option "scope" of the upstream, set to caller, gives each their own'
 UNCLEAR: Final = "it is not clear which call it belongs to; call again when no other call runs"
@@ -33,7 +37,7 @@ def reply_to(asked: ServerRequest, upstream: str, roots: Sequence[str] = (), why
         return {**response, "result": {}}
     if asked.method == "roots/list":
         return {**response, "result": {"roots": [{"uri": uri} for uri in roots]}}
-    text = f"This gateway passes no question of the server {upstream!r} on: {why}."
+    text = f"{NOT_PASSED_ON} {upstream!r} on: {why}."
     return {**response, "error": {"code": _METHOD_NOT_FOUND, "message": text}}
 
 

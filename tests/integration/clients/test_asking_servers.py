@@ -16,7 +16,8 @@ from tests.integration.clients.asking import COMMANDS, MODULE, REPLICAS, AskingS
 from tests.upstreams.site import Site
 from tests.upstreams.wires import DRAFT, RELEASED, WIRES, speaking
 from tests.wires.draft.messages import Refusal, call_params
-from tests.wires.legacy.speaking import text_of
+from tests.wires.draft.transport import RpcError
+from tests.wires.legacy.speaking import LEGACY, text_of
 
 SECONDS: Final = float(os.environ.get("ASKING_SECONDS", "5"))
 """How long a user thinks. Of an hour, only those servers get the answer that wait as long."""
@@ -60,7 +61,7 @@ def site(servers: AskingServers, tmp_path_factory: pytest.TempPathFactory) -> It
     for name in COMMANDS:
         upstreams |= {f"{name}-http": servers.http(name, **held), f"{name}-stdio": servers.stdio(name, max_connections=16, **held)}
     upstreams |= {
-        "refusing-http": servers.http("python1", ask="refuse"),
+        **{f"{name}-refusing": servers.http(name, ask="refuse") for name in COMMANDS},
         "shared-http": servers.http("typescript1", scope="shared"),
         "shared-stdio": servers.stdio("typescript1", scope="shared"),
     }
@@ -236,16 +237,20 @@ async def test_a_refusal_reaches_the_server_as_one(
     assert [note["action"] for note in servers.noted(who)] == [action, action]
 
 
-@every_wire
+@pytest.mark.parametrize("wire", [LEGACY, DRAFT])
 @every_upstream
 async def test_an_error_of_the_client_reaches_the_server(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
     answers = {"elicitation/create": Refusal(-32050, "the screen is off")}
-    result = await deletes(site, wire, upstream, who, answers)
-    assert result["isError"]
-    assert "the screen is off" in text_of(result)
+    try:
+        result = await deletes(site, wire, upstream, who, answers)
+    except RpcError as error:  # servers of the SDK 2 pass the error on as that of the call
+        assert "the screen is off" in str(error)
+    else:
+        assert result["isError"]
+        assert "the screen is off" in text_of(result)
     (note,) = servers.noted(who)
     assert "the screen is off" in note["problem"]
 
@@ -286,11 +291,12 @@ async def test_calls_of_one_caller_run_beside_those_that_wait_and_another_caller
         assert servers.noted(who) == deleting(who)
 
 
-async def test_an_operator_who_refuses_questions_is_named(servers: AskingServers, site: Site) -> None:
+@pytest.mark.parametrize("server", COMMANDS)
+async def test_the_option_that_refuses_questions_is_named(servers: AskingServers, site: Site, server: str) -> None:
     who = somebody()
-    result = await deletes(site, RELEASED, "refusing-http", who, thinking(0))
+    result = await deletes(site, RELEASED, f"{server}-refusing", who, thinking(0))
     assert result["isError"]
-    assert servers.noted(who) != deleting(who)
+    assert "problem" in servers.noted(who)[0]
     assert '"ask"' in text_of(result)
 
 
