@@ -196,7 +196,6 @@ class Leg:
     upstream: Literal["stateless", "session", "program"] | None = None
 
 
-
 @dataclass
 class Verdict:
     """The result of a scenario.

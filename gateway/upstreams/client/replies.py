@@ -1,4 +1,4 @@
-"""What the gateway answers to requests of upstreams: to questions what users say, to the others what it says itself."""
+"""Answers to requests of upstreams: to questions those of users, to the others the own ones of the gateway."""
 
 from __future__ import annotations
 

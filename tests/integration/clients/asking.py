@@ -16,7 +16,6 @@ import httpx
 
 from loadtest.cluster import REPOSITORY, free_port, wait_until
 from tests.integration.frameworks.known import NODE, PEERS
-from tests.upstreams.site import Site
 
 HERE: Final = Path(__file__).parent
 MODULE: Final = "tests.integration.clients.asking_python"
@@ -56,7 +55,7 @@ class AskingServers:
             wait_until(functools.partial(_answers, port), f"the server {name}")
 
     def http(self, name: str, **options: Any) -> dict[str, Any]:
-        """Return the entry of a server over HTTP. Those that are not called in sessions by themselves are told to be."""
+        """Return the entry of a server over HTTP. Some would not be called in sessions without the option."""
         return {"url": f"http://127.0.0.1:{self._ports[name]}/mcp", "gateway": {"era": "session", **options}}
 
     def stdio(self, name: str, **options: Any) -> dict[str, Any]:
@@ -89,11 +88,6 @@ def deleting(who: str, *files: int) -> list[dict[str, Any]]:
     """Return what is noted when each question gets an answer that repeats its text."""
     questions = [f"Delete {number} files of {who}?" for number in files or (3, 300)]
     return [{"question": question, "action": "accept", "sure": question} for question in questions]
-
-
-def listed(site: Site) -> None:
-    """Wait until each replica serves all upstreams."""
-    site.wait_listed()
 
 
 def _answers(port: int) -> bool:
