@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -16,6 +17,7 @@ import httpx
 
 from loadtest.cluster import REPOSITORY, free_port, wait_until
 from tests.integration.frameworks.known import NODE, PEERS
+from tests.upstreams.site import Site
 
 HERE: Final = Path(__file__).parent
 MODULE: Final = "tests.integration.clients.asking_python"
@@ -88,6 +90,16 @@ def deleting(who: str, *files: int) -> list[dict[str, Any]]:
     """Return what is noted when each question gets an answer that repeats its text."""
     questions = [f"Delete {number} files of {who}?" for number in files or (3, 300)]
     return [{"question": question, "action": "accept", "sure": question} for question in questions]
+
+
+def has_tools(site: Site, caller: str, tools: Sequence[str]) -> bool:
+    """Return whether a caller can call these tools. A call does not wait as long as programs may take to start."""
+
+    async def names() -> set[str]:
+        async with site.user(caller) as user:
+            return set(await user.names())
+
+    return asyncio.run(names()).issuperset(tools)
 
 
 def _answers(port: int) -> bool:

@@ -7,13 +7,13 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 from loadtest.cluster import wait_until
-from tests.integration.clients.asking import COMMANDS, MODULE, REPLICAS, AskingServers, deleting
+from tests.integration.clients.asking import COMMANDS, MODULE, REPLICAS, AskingServers, deleting, has_tools
 from tests.upstreams.site import Site
 from tests.upstreams.wires import DRAFT, RELEASED, WIRES, speaking
 from tests.wires.draft.messages import Refusal, call_params
@@ -72,19 +72,10 @@ def site(servers: AskingServers, tmp_path_factory: pytest.TempPathFactory) -> It
     settings = {"GATEWAY_MAX_CHILDREN": "40", "TEST_DIRECTORY": str(servers.folder)}
     with Site(tmp_path_factory.mktemp("site"), upstreams, settings=settings, names=REPLICAS) as site:
         site.wait_listed()
+        tools = [f"{upstream}__delete" for upstream in upstreams]
         for caller in ("ada", "eve"):
-            wait_until(functools.partial(serves_all, site, caller, upstreams), f"the lists of {caller}")
+            wait_until(functools.partial(has_tools, site, caller, tools), f"the lists of {caller}")
         yield site
-
-
-def serves_all(site: Site, caller: str, upstreams: Collection[str]) -> bool:
-    """Return whether the programs of a caller have started: a call does not wait for that as long as it takes here."""
-
-    async def names() -> set[str]:
-        async with site.user(caller) as user:
-            return set(await user.names())
-
-    return asyncio.run(names()) >= {f"{upstream}__delete" for upstream in upstreams}
 
 
 async def calls(
