@@ -8,12 +8,14 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from loadtest.cluster import wait_until
-from tests.integration.clients.asking import COMMANDS, MODULE, REPLICAS, AskingServers, deleting, has_tools
+from tests.integration.clients.asking import COMMANDS, MODULE, REPLICAS, AskingServers, deleting, has_tools, noted
+from tests.integration.frameworks.known import PEERS
 from tests.upstreams.site import Site
 from tests.upstreams.wires import DRAFT, RELEASED, WIRES, speaking
 from tests.wires.draft.messages import Refusal, call_params
@@ -89,6 +91,19 @@ async def calls(
 async def deletes(site: Site, wire: str, upstream: str, who: str, answers: Any, **options: Any) -> dict[str, Any]:
     """Have files deleted."""
     return await calls(site, wire, f"{upstream}__delete", who, answers, **options)
+
+
+@pytest.mark.parametrize("package", ["mcp1", "fastmcp"])
+async def test_objects_of_other_packages_ask_too(package: str, tmp_path: Path) -> None:
+    options = {"era": "session", "scope": "caller"}
+    site = Site(tmp_path, {"object": {"python": f"{MODULE}:server", "gateway": options}}, names=REPLICAS)
+    for replica in site.replicas:
+        replica.python = str(PEERS / f"objects-{package}/bin/python")
+    with site:
+        for wire in WIRES:
+            who = somebody()
+            assert text_of(await deletes(site, wire, "object", who, thinking(QUICKLY))) == "deleted"
+            assert noted(tmp_path, who) == deleting(who)
 
 
 @every_upstream
