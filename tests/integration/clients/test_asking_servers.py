@@ -285,7 +285,7 @@ async def test_a_client_that_cannot_be_asked_ends_the_call_in_the_words_of_the_s
 
 
 @pytest.mark.parametrize("how", ["related", "aside"])
-@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "-stdio" in name])
+@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "-stdio" in name or "typescript" in name])
 async def test_calls_of_one_caller_run_beside_those_that_wait_and_another_caller_beside_them(
     servers: AskingServers, site: Site, upstream: str, how: str
 ) -> None:
@@ -298,6 +298,8 @@ async def test_calls_of_one_caller_run_beside_those_that_wait_and_another_caller
         return {"action": "accept", "content": {"sure": question["params"]["message"]}}
 
     aside = {"how": how} if upstream.startswith("typescript") else {"aside": how == "aside"}
+    if how == "aside" and "-http" in upstream:  # until then, nothing shows how this server asks
+        await deletes(site, RELEASED, upstream, somebody(), thinking(QUICKLY), how=how)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for who in mine:
             group.create_task(deletes(site, RELEASED, upstream, who, {"elicitation/create": answer}, **aside))
