@@ -1,4 +1,4 @@
-"""Answers to requests of upstreams: to questions those of users, to the others the own ones of the gateway."""
+"""The answers of the gateway to requests of upstreams: to questions those of users, to other requests its own."""
 
 from __future__ import annotations
 

@@ -50,6 +50,10 @@ function made() {
     });
     let calls = 0;
     server.registerTool('count', {}, () => text(`${++calls}`));
+    server.registerTool('ask_aside', {}, async () => {
+        const requestedSchema = { type: 'object', properties: { name: { type: 'string' } } };
+        return text((await server.server.elicitInput({ message: 'What is your name?', requestedSchema })).action);
+    });
     server.registerTool('steps', {}, async extra => {
         const params = { progressToken: extra._meta?.progressToken, progress: 1, total: 2, message: 'half' };
         await extra.sendNotification({ method: 'notifications/progress', params });
