@@ -39,8 +39,8 @@ BROWSED := tests/playground
 AGENTS := tests/agents/test_live.py
 # Servers that people use take a gigabyte too; `make published` runs them by hand, and `make conformance` the small ones.
 # One process runs each file, because all of its servers would start in each one.
-REFERENCE_SERVERS := tests/published/test_reference.py
-PUBLISHED_SERVERS := tests/published/test_office.py tests/published/test_sdks.py
+REFERENCE_SERVERS := tests/published/test_reference.py tests/published/test_asking.py
+PUBLISHED_SERVERS := tests/published/test_office.py tests/published/test_sdks.py tests/published/test_fastmcp_examples.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
 # The previous release has an environment of its own; `make releases` runs it beside this one.

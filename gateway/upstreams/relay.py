@@ -616,7 +616,7 @@ class _RelayRun:
         if self._request.method == "resources/read" and error.code in _NOT_FOUND and _names_uri(error.data):
             return ResourceNotFound(self._request.target)
         if error.code in ABOUT_THE_REQUEST:
-            return self._refused_request(error.code, sent=error.code == _INVALID_REQUEST)
+            return self._refused_request(error, sent=error.code == _INVALID_REQUEST)
         return error
 
     def _missing(self, error: UpstreamError, supports: Supports) -> Exception:
@@ -631,11 +631,13 @@ class _RelayRun:
         if not paths or any(path not in RELAYED for path in paths):
             return CannotContinue(texts.lacks_capability(self._name))
         lacking = [path for path in paths if not supports(path)]
-        return MissingCapability(*lacking) if lacking else self._refused_request(error.code, sent=False)
+        return MissingCapability(*lacking) if lacking else self._refused_request(error, sent=False)
 
-    def _refused_request(self, code: int, *, sent: bool) -> CannotContinue:
-        self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {code}"))
-        return CannotContinue(texts.refused_request(self._name, code, sent=sent))
+    def _refused_request(self, error: UpstreamError, *, sent: bool) -> CannotContinue:
+        if texts.NOT_PASSED_ON in error.message:  # servers of the SDK 2 answer with the error of their question
+            return CannotContinue(error.message)
+        self._log(self._relay.failure(Reason.MALFORMED, sent=sent, detail=f"error {error.code}"))
+        return CannotContinue(texts.refused_request(self._name, error.code, sent=sent))
 
     def _ended(self, failure: UpstreamFailure) -> CannotContinue:
         """Return what the caller reads about a failure. A function that could ask only in a session is remembered."""

@@ -12,6 +12,8 @@ from gateway.upstreams.failures import LIMIT_OPTION, HeldFailure, Reason, Upstre
 
 NOT_SENT: Final = "Nothing was sent to it, so you can try again."
 REFUSED: Final = "It refused the request, so it should not have acted."
+NOT_PASSED_ON: Final = "This gateway passes no question of the server"
+"""How the error begins that a server gets for a question that nobody is asked."""
 MAY_HAVE_ACTED: Final = "It may have acted on the request; check before you try again."
 
 _ASK_OPERATOR: Final = "Ask the operator of this gateway."

@@ -172,19 +172,6 @@ exact words. A session is a sealed token, so there is nothing to delete. No repl
 sent, so a broken stream cannot be resumed, and event ids would promise that it can."""
 
 
-ASKS_WHILE_IT_RUNS: Final = {
-    "tools-call-sampling": "Server did not request sampling from client",
-    "tools-call-elicitation": "Server did not request elicitation from client",
-    "elicitation-sep1034-general": "Server did not request elicitation from client",
-    "elicitation-sep1330-general": "Server did not request elicitation from client",
-}
-"""Checks of tools that ask while their call runs, with the suite's words. The gateway passes no such question of an
-upstream on, and answers it with an error at once."""
-
-HIDDEN_BY: Final = {"elicitation-sep1034-defaults": 4, "elicitation-sep1330-enums": 4}
-"""How many checks of a question do not run if there is none."""
-
-
 class CannotRunError(Exception):
     """The suite or the gateway does not start. The message says which one, and what to do."""
 
@@ -207,11 +194,6 @@ class Leg:
     tools: str = FIXTURES
     version: str = RELEASED
     upstream: Literal["stateless", "session", "program"] | None = None
-
-    @property
-    def refuses_questions(self) -> bool:
-        """Whether questions of a running call are answered with an error."""
-        return self.replicas > 0 and self.upstream in {"session", "program"}
 
 
 @dataclass
@@ -250,7 +232,7 @@ def judge(scenario: str, leg: Leg, checks: Sequence[dict[str, Any]]) -> Verdict:
         elif status != "INFO":
             verdict.problems.append(f"{status} {name}: {reason}")
     looked_at = verdict.passed + len(verdict.excused) + len(verdict.problems)
-    expected = CHECKS[leg.version][scenario] - (HIDDEN_BY.get(scenario, 0) if leg.refuses_questions else 0)
+    expected = CHECKS[leg.version][scenario]
     if looked_at < expected:
         verdict.problems.append(f"MISSING {expected - looked_at} of its {expected} checks did not run")
     return verdict
@@ -266,8 +248,6 @@ def _excuse(status: str, name: str, reason: str, leg: Leg) -> str | None:
     """Return the reason why a check need not pass, or None if it must."""
     if leg.version == HANDSHAKE and KEPT_NOWHERE.get(name) == (status, reason):
         return "nothing is kept"
-    if leg.refuses_questions and status == "FAILURE" and ASKS_WHILE_IT_RUNS.get(name) == reason:
-        return "asks while it runs"
     if status == "SKIPPED" and name in UNWRITTEN and UNWRITTEN[name] in reason:
         return "the suite always skips it"
     return None

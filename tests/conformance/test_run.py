@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from tests.conformance import run
 from tests.conformance.run import (
-    ASKS_WHILE_IT_RUNS,
     CORE,
     DIRECTLY,
     HANDSHAKE,
@@ -82,20 +80,6 @@ def test_what_takes_storage_is_excused_with_a_handshake_by_its_exact_words(name:
     excused = [judge("server-sse-polling", SESSION, [row, row]).problems == [] for row in rows]
     assert excused == [True, False, False]
     assert judge("tools-list", TWO, rows[:1]).excused == []
-
-
-BEHIND = Leg(SESSION_THROUGH, [], replicas=2, version=HANDSHAKE, upstream="session")
-
-
-@pytest.mark.parametrize("name", ASKS_WHILE_IT_RUNS)
-def test_a_question_of_a_running_call_is_excused_behind_the_gateway_alone(name: str) -> None:
-    words = ASKS_WHILE_IT_RUNS[name]
-    scenario = next(each for each in SESSIONS if each.startswith(name.removesuffix("general")))
-    rows = [check("SUCCESS"), check("FAILURE", name, words)]
-    assert judge(scenario, BEHIND, rows).problems == []
-    assert judge(scenario, BEHIND, [check("SUCCESS"), check("FAILURE", name, f"{words}.")]).problems != []
-    for leg in (SESSION, replace(BEHIND, replicas=0)):
-        assert judge(scenario, leg, rows).problems != []
 
 
 def test_the_reason_of_a_check_may_be_in_its_details() -> None:

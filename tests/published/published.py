@@ -27,6 +27,11 @@ TOOLS: Mapping[str, Sequence[str]] = {
 }
 """The packages in each environment, as `uv tool install` would have them."""
 NODE = PEERS / "published"
+EVERYTHING = (
+    str(NODE / "bin/node"),
+    str(NODE / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"),
+)
+"""The command of server-everything, but for its transport."""
 DOT = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c494441"
     "5478da63f8cfc0000003010100f70341430000000049454e44ae426082"
@@ -233,19 +238,19 @@ def tried(file: str, folder: Path) -> Iterator[Tried]:
         places = Places(folder, f"http://{HOST}:{server.port}/page", f"http://127.0.0.1:{port}/mcp")
         with contextlib.ExitStack() as stack:
             if file == "sdks":
-                stack.enter_context(_everything_over_http(places, port))
+                stack.enter_context(everything_over_http(places.folder, port))
             yield stack.enter_context(Tried(file, places).running())
 
 
 @contextlib.contextmanager
-def _everything_over_http(places: Places, port: int) -> Iterator[None]:
-    command = [NODE / "bin/node", NODE / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"]
+def everything_over_http(folder: Path, port: int) -> Iterator[None]:
+    """Run server-everything in a folder while the context is open."""
     process = subprocess.Popen(
-        [*command, "streamableHttp"],
+        [*EVERYTHING, "streamableHttp"],
         env={**environment(os.environ, {}), "PORT": str(port)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        cwd=places.folder,
+        cwd=folder,
     )
     try:
         stderr = process.stderr

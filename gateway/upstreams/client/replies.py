@@ -11,6 +11,7 @@ from typing import Any, Final
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.upstream.responses import Notice, ServerRequest, usable_id
 from gateway.upstreams.ports import Questions
+from gateway.upstreams.texts import NOT_PASSED_ON
 
 CANCELLED: Final = "notifications/cancelled"
 """How an upstream withdraws a question."""
@@ -20,7 +21,8 @@ MAX_QUESTIONS: Final = 1000
 
 _METHOD_NOT_FOUND: Final = -32601
 _NO_USER: Final = (
-    "no user is asked outside of a call, in one that may not ask, or in a task if GATEWAY_HOLDERS is not set"
+    "no user is asked outside of a call, by a client that declares no questions, where the option"
+    ' "ask" of the upstream is refuse, or in a task if GATEWAY_HOLDERS is not set'
 )
 """Why a question is refused that belongs to no call, or to one without `Questions`."""
 SHARED: Final = 'callers share this connection; the option "scope" of the upstream, set to caller, gives each their own'
@@ -39,7 +41,7 @@ def reply_to(asked: ServerRequest, upstream: str, roots: Sequence[str] = (), why
         return {**response, "result": {}}
     if asked.method == "roots/list":
         return {**response, "result": {"roots": [{"uri": uri} for uri in roots]}}
-    text = f"This gateway passes no question of the server {upstream!r} on: {why}."
+    text = f"{NOT_PASSED_ON} {upstream!r} on: {why}."
     return {**response, "error": {"code": _METHOD_NOT_FOUND, "message": text}}
 
 

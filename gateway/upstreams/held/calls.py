@@ -41,6 +41,7 @@ from gateway.upstreams.held.actions import (
 from gateway.upstreams.held.life import HeldLife
 from gateway.upstreams.ports import OnNotice, Questions
 from gateway.upstreams.readings import Keep
+from gateway.upstreams.texts import NOT_PASSED_ON
 
 log = logging.getLogger(__name__)
 
@@ -324,11 +325,11 @@ class HeldCall:
             question, size = self._readable(asked)
         except Misasked as problem:
             code = _METHOD_NOT_FOUND if problem.refused else _INVALID_PARAMS
-            return self._refused(code, f"This gateway passes this question on to no user: {problem}")
+            return self._refused(code, str(problem))
         if not all(supports(self._capabilities, path) for path in question.capabilities):
-            return self._refused(_METHOD_NOT_FOUND, f"The client of this call does not support {asked.method}")
+            return self._refused(_METHOD_NOT_FOUND, f"the client of this call does not support {asked.method}")
         if life is None or not self._calls.may_ask(self.target.caller, size):
-            return self._refused(_INTERNAL_ERROR, "Too many questions wait for this user")
+            return self._refused(_INTERNAL_ERROR, "too many questions wait for this user")
         number = next(self._numbers)
         reply: asyncio.Future[Answer] = self._loop.create_future()
         self._replies[number] = reply
@@ -364,9 +365,9 @@ class HeldCall:
         except ValueError as problem:
             raise problem if isinstance(problem, Misasked) else Misasked("it is not valid") from None
 
-    def _refused(self, code: int, message: str) -> Answer:
+    def _refused(self, code: int, why: str) -> Answer:
         self._telemetry.dropped(self._upstream, "question")
-        return {"error": {"code": code, "message": message}}
+        return {"error": {"code": code, "message": f"{NOT_PASSED_ON} {self._upstream!r} on: {why}."}}
 
     def _refusal(self, reason: RefuseReason) -> HeldFailure:
         known = Reason.HELD_ANSWERED if reason == "other_answers" else Reason.HELD_LOST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -56,7 +57,7 @@ class AskingServers:
             wait_until(functools.partial(_answers, port), f"the server {name}")
 
     def http(self, name: str, **options: Any) -> dict[str, Any]:
-        """Return the entry of a server over HTTP. Those that are not called in sessions by themselves are told to be."""
+        """Return the entry of a server over HTTP. Some would not be called in sessions without the option."""
         return {"url": f"http://127.0.0.1:{self._ports[name]}/mcp", "gateway": {"era": "session", **options}}
 
     def stdio(self, name: str, **options: Any) -> dict[str, Any]:
@@ -91,9 +92,14 @@ def deleting(who: str, *files: int) -> list[dict[str, Any]]:
     return [{"question": question, "action": "accept", "sure": question} for question in questions]
 
 
-def listed(site: Site) -> None:
-    """Wait until each replica serves all upstreams."""
-    site.wait_listed()
+def has_tools(site: Site, caller: str, tools: Sequence[str]) -> bool:
+    """Return whether a caller can call these tools. A call does not wait as long as programs may take to start."""
+
+    async def names() -> set[str]:
+        async with site.user(caller) as user:
+            return set(await user.names())
+
+    return asyncio.run(names()).issuperset(tools)
 
 
 def _answers(port: int) -> bool:

@@ -1,7 +1,7 @@
 """A server that asks its user, of the package in its environment: fastmcp, or the `mcp` SDK 1.x or 2.
 
 Usage: python -m tests.integration.clients.asking_python PORT. With the port `stdio`, it is a server on its standard
-streams. `server` is an object for the entry `python`. What came of each question is noted in TEST_DIRECTORY.
+streams. `server` is an object for the entry `python`. The end of each question is noted in TEST_DIRECTORY.
 """
 
 # mypy: ignore-errors
@@ -58,13 +58,13 @@ server = made()
 
 
 def note(who, question, **came):
-    """Note what came of a question of a call."""
+    """Note how a question of a call has ended."""
     with (NOTES / "asked").open("a") as notes:
         notes.write(json.dumps({"who": who, "question": question, **came}) + "\n")
 
 
 async def asked(ctx, who, question, *, aside=False):
-    """Ask, and note what came of it. `aside`: in a way that does not name the call."""
+    """Ask, and note the answer. `aside`: in a way that does not name the call."""
     try:
         if aside:
             answer = await ctx.session.elicit_form(question, PROPERTIES)

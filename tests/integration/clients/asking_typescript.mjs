@@ -1,6 +1,6 @@
 // A server that asks its user, of the TypeScript SDK 1.x or 2, in sessions.
 // Usage: node asking_typescript.mjs FOLDER 1|2 PORT, where FOLDER has the SDK in its node_modules. With the port `stdio`, it
-// is a server on its standard streams. What came of each question is noted in TEST_DIRECTORY.
+// is a server on its standard streams. The end of each question is noted in TEST_DIRECTORY.
 
 import { randomUUID } from 'node:crypto';
 import { appendFileSync } from 'node:fs';
@@ -39,10 +39,8 @@ function made() {
     async function asked(context, given, question) {
         try {
             const params = { mode: 'form', message: question, requestedSchema };
-            const usual = !first && given.how !== 'aside';
-            const answer = await (usual
-                ? context.mcpReq.elicitInput(params, options(context, { ...given, how: 'aside' }))
-                : server.server.elicitInput(params, options(context, given)));
+            const asking = first ? server.server : context.mcpReq;
+            const answer = await asking.elicitInput(params, options(context, given));
             note(given.who, question, { action: answer.action, sure: answer.content?.sure ?? null });
         } catch (error) {
             note(given.who, question, { problem: error.message });

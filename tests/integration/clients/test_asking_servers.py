@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from loadtest.cluster import wait_until
-from tests.integration.clients.asking import COMMANDS, MODULE, REPLICAS, AskingServers, deleting
+from tests.integration.clients.asking import COMMANDS, MODULE, REPLICAS, AskingServers, deleting, has_tools, noted
+from tests.integration.frameworks.known import PEERS
 from tests.upstreams.site import Site
 from tests.upstreams.wires import DRAFT, RELEASED, WIRES, speaking
 from tests.wires.draft.messages import Refusal, call_params
-from tests.wires.legacy.speaking import text_of
+from tests.wires.draft.transport import RpcError
+from tests.wires.legacy.speaking import LEGACY, text_of
 
 SECONDS: Final = float(os.environ.get("ASKING_SECONDS", "5"))
-"""How long a user thinks. Of an hour, only those servers get the answer that wait as long."""
+"""How long a user thinks. With 60 or more, servers of the TypeScript SDK give up by themselves."""
 QUICKLY: Final = 0.05
 UPSTREAMS: Final = (*(f"{name}-{transport}" for name in COMMANDS for transport in ("http", "stdio")), "python2-object")
 
 TYPESCRIPT: Final = tuple(name for name in UPSTREAMS if name.startswith("typescript"))
-GIVEN_UP: Final = "MCP error -32001: Request timed out"
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
 every_upstream = pytest.mark.parametrize("upstream", UPSTREAMS)
@@ -32,7 +35,7 @@ _numbers = itertools.count(1)
 
 
 def somebody() -> str:
-    """Return a caller who has not called yet."""
+    """Return a name that no call has had yet."""
     return f"user-{next(_numbers)}"
 
 
@@ -59,23 +62,29 @@ def site(servers: AskingServers, tmp_path_factory: pytest.TempPathFactory) -> It
     held = {"held_seconds": max(600, 3 * SECONDS)}
     upstreams = {"python2-object": {"python": f"{MODULE}:server", "gateway": {"era": "session", **held}}}
     for name in COMMANDS:
-        upstreams |= {f"{name}-http": servers.http(name, **held), f"{name}-stdio": servers.stdio(name, **held)}
+        upstreams |= {
+            f"{name}-http": servers.http(name, **held),
+            f"{name}-stdio": servers.stdio(name, max_connections=16, **held),
+        }
     upstreams |= {
-        "refusing-http": servers.http("python1", ask="refuse"),
+        **{f"{name}-refusing": servers.http(name, ask={"delete": "refuse"}) for name in COMMANDS},
         "shared-http": servers.http("typescript1", scope="shared"),
         "shared-stdio": servers.stdio("typescript1", scope="shared"),
     }
     settings = {"GATEWAY_MAX_CHILDREN": "40", "TEST_DIRECTORY": str(servers.folder)}
     with Site(tmp_path_factory.mktemp("site"), upstreams, settings=settings, names=REPLICAS) as site:
         site.wait_listed()
+        tools = [f"{upstream}__delete" for upstream in upstreams]
+        for caller in ("ada", "eve"):
+            wait_until(functools.partial(has_tools, site, caller, tools), f"the lists of {caller}")
         yield site
 
 
 async def calls(
-    site: Site, wire: str, tool: str, who: str, answers: Any, *, caller: str = "", **arguments: Any
+    site: Site, wire: str, tool: str, who: str, answers: Any, *, caller: str = "ada", **arguments: Any
 ) -> dict[str, Any]:
     """Call a tool to its end. `who` names the call in what the server notes."""
-    async with speaking(wire, site, caller or who, seconds=3 * SECONDS + 60) as call:
+    async with speaking(wire, site, caller, seconds=3 * SECONDS + 60) as call:
         return await call("tools/call", call_params(tool, {"who": who, **arguments}), answers)
 
 
@@ -84,24 +93,37 @@ async def deletes(site: Site, wire: str, upstream: str, who: str, answers: Any, 
     return await calls(site, wire, f"{upstream}__delete", who, answers, **options)
 
 
+@pytest.mark.parametrize("package", ["mcp1", "fastmcp"])
+async def test_objects_of_other_packages_ask_too(package: str, tmp_path: Path) -> None:
+    options = {"era": "session", "scope": "caller"}
+    site = Site(tmp_path, {"object": {"python": f"{MODULE}:server", "gateway": options}}, names=REPLICAS)
+    for replica in site.replicas:
+        replica.python = str(PEERS / f"objects-{package}/bin/python")
+    with site:
+        for wire in WIRES:
+            who = somebody()
+            assert text_of(await deletes(site, wire, "object", who, thinking(QUICKLY))) == "deleted"
+            assert noted(tmp_path, who) == deleting(who)
+
+
 @every_upstream
 @every_wire
 async def test_two_questions_get_the_answers_that_belong_to_them(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
-    result = await deletes(site, wire, upstream, who, thinking(QUICKLY), caller="ada")
+    result = await deletes(site, wire, upstream, who, thinking(QUICKLY))
     assert text_of(result) == "deleted"
     assert servers.noted(who) == deleting(who)
 
 
 async def test_answers_that_take_long_reach_their_questions_too(servers: AskingServers, site: Site) -> None:
-    """All users think at the same time. Servers of the TypeScript SDK that wait for a minute are told to wait longer."""
+    """All users think at the same time. Servers of the TypeScript SDK would wait for a minute only."""
     calls = {somebody(): (wire, upstream) for wire in WIRES for upstream in UPSTREAMS}
 
     async def called(who: str, wire: str, upstream: str) -> str:
         patience = {"seconds": 3 * SECONDS} if upstream.startswith("typescript") else {}
-        return text_of(await deletes(site, wire, upstream, who, thinking(SECONDS), caller=f"late-{wire}", **patience))
+        return text_of(await deletes(site, wire, upstream, who, thinking(SECONDS), **patience))
 
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(called(who, *way)) for who, way in calls.items()]
@@ -136,17 +158,17 @@ async def test_an_answer_comes_to_nothing_once_the_server_has_given_up(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
-    given_up = [{"question": f"Delete 3 files of {who}?", "problem": GIVEN_UP}]
 
     async def answer(question: Any) -> dict[str, Any]:
-        await asyncio.to_thread(wait_until, lambda: servers.noted(who) == given_up, "the end", seconds=SECONDS + 90)
+        await asyncio.to_thread(wait_until, lambda: servers.noted(who) != [], "the end", SECONDS + 30)
         return {"action": "accept", "content": {"sure": question["params"]["message"]}}
 
     patience = {} if SECONDS >= 60 else {"seconds": 0.2}
     result = await deletes(site, wire, upstream, who, {"elicitation/create": answer}, **patience)
     assert result["isError"]
     assert "timed out" in text_of(result)
-    assert servers.noted(who) == given_up
+    (note,) = servers.noted(who)
+    assert "timed out" in note["problem"]
 
 
 @every_wire
@@ -155,7 +177,7 @@ async def test_several_questions_at_once_get_their_own_answers(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
-    assert text_of(await calls(site, wire, f"{upstream}__several", who, thinking(0), caller="ada")) == "deleted"
+    assert text_of(await calls(site, wire, f"{upstream}__several", who, thinking(0))) == "deleted"
     noted = servers.noted(who)
     assert sorted(noted, key=str) == sorted(deleting(who, 3, 30, 300), key=str)
 
@@ -183,7 +205,7 @@ async def test_a_model_is_asked(servers: AskingServers, site: Site, wire: str, u
         return {"role": "assistant", "content": {"type": "text", "text": said}, "model": "m", "stopReason": "endTurn"}
 
     answers = {"sampling/createMessage": answer}
-    assert text_of(await calls(site, wire, f"{upstream}__sample", who, answers, caller="ada")) == "titled"
+    assert text_of(await calls(site, wire, f"{upstream}__sample", who, answers)) == "titled"
     titles = [f"Title {number} for {who}?" for number in (1, 2)]
     assert servers.noted(who) == [{"question": title, "action": "assistant", "sure": title} for title in titles]
 
@@ -194,7 +216,7 @@ async def test_a_model_that_has_tools_uses_one(servers: AskingServers, site: Sit
     use = {"type": "tool_use", "id": "1", "name": "search", "input": {}}
     said = {"role": "assistant", "content": [use], "model": "m", "stopReason": "toolUse"}
     answers = {"sampling/createMessage": said}
-    result = await calls(site, RELEASED, f"{upstream}__sample", who, answers, caller="ada", with_tools=True)
+    result = await calls(site, RELEASED, f"{upstream}__sample", who, answers, with_tools=True)
     assert text_of(result) == "titled"
     assert [note["sure"] for note in servers.noted(who)] == ["search", "search"]
 
@@ -209,7 +231,7 @@ async def test_a_user_is_sent_to_addresses(servers: AskingServers, site: Site, w
         seen.append(question["params"]["url"])
         return {"action": "accept" if seen[-1].endswith("/1") else "decline"}
 
-    result = await calls(site, wire, f"{upstream}__visit", who, {"elicitation/create": answer}, caller="ada")
+    result = await calls(site, wire, f"{upstream}__visit", who, {"elicitation/create": answer})
     assert text_of(result) == "visited"
     assert seen == ["https://example.com/1", "https://example.com/2"]
     assert servers.noted(who) == [
@@ -225,21 +247,25 @@ async def test_a_refusal_reaches_the_server_as_one(
     servers: AskingServers, site: Site, wire: str, upstream: str, action: str
 ) -> None:
     who = somebody()
-    result = await deletes(site, wire, upstream, who, {"elicitation/create": {"action": action}}, caller="ada")
+    result = await deletes(site, wire, upstream, who, {"elicitation/create": {"action": action}})
     assert text_of(result) == "deleted"
     assert [note["action"] for note in servers.noted(who)] == [action, action]
 
 
-@every_wire
+@pytest.mark.parametrize("wire", [LEGACY, DRAFT])
 @every_upstream
 async def test_an_error_of_the_client_reaches_the_server(
     servers: AskingServers, site: Site, wire: str, upstream: str
 ) -> None:
     who = somebody()
     answers = {"elicitation/create": Refusal(-32050, "the screen is off")}
-    result = await deletes(site, wire, upstream, who, answers, caller="ada")
-    assert result["isError"]
-    assert "the screen is off" in text_of(result)
+    if upstream.startswith("python2"):  # its servers pass the error on as that of the call
+        with pytest.raises(RpcError, match="the screen is off"):
+            await deletes(site, wire, upstream, who, answers)
+    else:
+        result = await deletes(site, wire, upstream, who, answers)
+        assert result["isError"]
+        assert "the screen is off" in text_of(result)
     (note,) = servers.noted(who)
     assert "the screen is off" in note["problem"]
 
@@ -259,7 +285,7 @@ async def test_a_client_that_cannot_be_asked_ends_the_call_in_the_words_of_the_s
 
 
 @pytest.mark.parametrize("how", ["related", "aside"])
-@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "-stdio" in name])
+@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if "-stdio" in name or "typescript" in name])
 async def test_calls_of_one_caller_run_beside_those_that_wait_and_another_caller_beside_them(
     servers: AskingServers, site: Site, upstream: str, how: str
 ) -> None:
@@ -272,21 +298,22 @@ async def test_calls_of_one_caller_run_beside_those_that_wait_and_another_caller
         return {"action": "accept", "content": {"sure": question["params"]["message"]}}
 
     aside = {"how": how} if upstream.startswith("typescript") else {"aside": how == "aside"}
+    if how == "aside" and "-http" in upstream:  # until then, nothing shows how this server asks
+        await deletes(site, RELEASED, upstream, somebody(), thinking(QUICKLY), how=how)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for who in mine:
-            group.create_task(
-                deletes(site, RELEASED, upstream, who, {"elicitation/create": answer}, caller="bob", **aside)
-            )
+            group.create_task(deletes(site, RELEASED, upstream, who, {"elicitation/create": answer}, **aside))
         group.create_task(deletes(site, RELEASED, upstream, others, thinking(QUICKLY), caller="eve", **aside))
     for who in (*mine, others):
         assert servers.noted(who) == deleting(who)
 
 
-async def test_an_operator_who_refuses_questions_is_named(servers: AskingServers, site: Site) -> None:
+@pytest.mark.parametrize("server", COMMANDS)
+async def test_the_option_that_refuses_questions_is_named(servers: AskingServers, site: Site, server: str) -> None:
     who = somebody()
-    result = await deletes(site, RELEASED, "refusing-http", who, thinking(0))
+    result = await deletes(site, RELEASED, f"{server}-refusing", who, thinking(0))
     assert result["isError"]
-    assert servers.noted(who) != deleting(who)
+    assert "problem" in servers.noted(who)[0]
     assert '"ask"' in text_of(result)
 
 

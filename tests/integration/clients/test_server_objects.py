@@ -24,7 +24,7 @@ from tests.integration.clients.written import Written, read_from_both
 from tests.integration.frameworks.known import PEERS
 from tests.upstreams.site import Site
 from tests.wires.draft.deployment import AUDIENCE, SECRET
-from tests.wires.draft.messages import call_params
+from tests.wires.draft.messages import accept, call_params
 
 TOKEN = mint(SECRET, "ada", AUDIENCE)
 VERSION = "2025-11-25"
@@ -197,13 +197,12 @@ async def test_a_lifespan_is_entered_once_a_process(site: Site, package: Package
             assert [(await user.call(f"{name}__lifespans")).text for _ in site.urls] == ["1", "1"]
 
 
-async def test_a_question_is_refused_in_words(site: Site, package: Package) -> None:
-    async with site.user("asked") as user:
-        for _ in site.urls:
-            reply = await user.call("object__ask")
-            assert reply.result["isError"]
-            words = "This gateway passes no question" if package.era == "session" else '"era"'
-            assert words in reply.text
+async def test_a_question_needs_a_session(site: Site, package: Package) -> None:
+    for url in site.urls:
+        async with site.user("asked", urls=[url]) as user:
+            reply = await user.call("object__ask", answers={"name": accept(name="Ada")})
+            assert reply.text == "accept" if package.era == "session" else '"era"' in reply.text
+            assert (await user.call("held__ask", answers={"name": accept(name="Ada")})).text == "accept"
 
 
 async def test_progress_and_logs_arrive(site: Site) -> None:

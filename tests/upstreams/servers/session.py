@@ -92,7 +92,7 @@ class InSessions(Earlier):
     def send(self, method: str, **params: Any) -> None:
         """Send a notification on the streams of all sessions."""
         message = {"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params}
-        for each in self.open.values():
+        for each in list(self.open.values()):
             if each.stream is not None:
                 self.server.run(_sent(each.stream, message))
 
