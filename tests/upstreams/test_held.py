@@ -171,11 +171,14 @@ async def test_a_holder_that_is_cut_off_for_a_while_loses_no_call(fleet: Site) -
 async def test_a_call_that_nobody_answers_is_ended_after_its_time(site: Site, server: InSessions) -> None:
     async with site.user("gil") as user:
         params, reply = await asked(user, "brief")
+        assert site.metric("gateway_upstream_held_calls", upstream="brief") == 1
         sent = server.methods.count("notifications/cancelled")
         wait_until(lambda: server.methods.count("notifications/cancelled") > sent, "the end of the call")
         late = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
     assert f"It waited for {HELD_SECONDS} seconds" in late.text
     assert "may have acted" in late.text
+    assert site.metric("gateway_upstream_held_calls", upstream="brief") == 0
+    assert site.metric("gateway_upstream_held_ended_total", upstream="brief", how="expired") == 1
 
 
 async def test_a_caller_with_too_many_calls_is_refused_before_the_server_acts(site: Site, server: InSessions) -> None:
@@ -185,6 +188,7 @@ async def test_a_caller_with_too_many_calls_is_refused_before_the_server_acts(si
         refused = await user.call("held__delete", answers=ANSWERS)
         assert "too many of your calls wait for an answer" in refused.text
         assert len(server.ran) == before
+        assert site.metric("gateway_upstream_held_refused_total", upstream="held", limit="caller") == 1
         async with site.user("dave") as other:
             assert (await other.call("held__delete", answers=ANSWERS)).said == EACH_ITS_OWN
         for params, reply in held:

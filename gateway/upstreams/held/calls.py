@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 from gateway.engine.capabilities import supports
 from gateway.engine.forwarded import forwarded
 from gateway.engine.questions import Answer, Question
+from gateway.ensured import ensured
 from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.strict_json import encode
@@ -133,16 +134,28 @@ class HeldCalls:
             Overloaded: the process is about to end, or has too much to keep.
             HeldFailure: the caller has too many calls that wait for them.
         """
-        if self._is_draining or len(self) >= self._limit or self._bytes > MAX_HELD_BYTES - MAX_QUESTION_BYTES:
+        if self._is_draining:
             raise Overloaded
-        if self._asked[target.caller] >= MAX_HELD_BY_CALLER:
-            raise HeldFailure(upstream.name, Reason.HELD_TOO_MANY, sent=False)
+        limit = self._reached(target.caller)
+        if limit is not None:
+            upstream.telemetry.held_refused(upstream.name, limit)
+            raise HeldFailure(upstream.name, Reason.HELD_TOO_MANY, sent=False) if limit == "caller" else Overloaded()
         call = self._calls[call_id] = HeldCall(self, call_id, target, upstream)
         return call
 
-    def may_ask(self, caller: Hashable, size: int) -> bool:
-        """Return whether one more question of a caller may be kept."""
-        return self._asked[caller] < 2 * MAX_HELD_BY_CALLER and self._bytes + size <= MAX_HELD_BYTES
+    def _reached(self, caller: Hashable) -> str | None:
+        """Return the limit that keeps a caller from beginning another call, or None."""
+        if len(self) >= self._limit:
+            return "process"
+        if self._bytes > MAX_HELD_BYTES - MAX_QUESTION_BYTES:
+            return "bytes"
+        return "caller" if self._asked[caller] >= MAX_HELD_BY_CALLER else None
+
+    def limit_of(self, caller: Hashable, size: int) -> str | None:
+        """Return the limit that keeps one more question of a caller from being kept, or None."""
+        if self._asked[caller] >= 2 * MAX_HELD_BY_CALLER:
+            return "caller"
+        return "bytes" if self._bytes + size > MAX_HELD_BYTES else None
 
     def count(self, call: HeldCall, asked: int = 0, size: int = 0) -> None:
         """Count a call that begins to wait for its user (1) or no longer does (-1), and what is kept of it."""
@@ -177,7 +190,8 @@ class HeldCall:
         self.call_id = call_id
         self.target = target
         self.task: asyncio.Task[None] | None = None
-        self.has_begun = self.is_asked = False
+        self.has_begun = self.is_asked = self._has_asked = False
+        self._how = "completed"
         self.asked_seconds = 0.0
         self.on_change: Callable[[], None] = lambda: None
         self._calls = calls
@@ -232,7 +246,7 @@ class HeldCall:
 
     async def answer(self, asked: ServerRequest) -> Answer:
         """Return what the user answers; see `Questions`."""
-        life = self._life
+        life = ensured(self._life, "a call asks once it is sent")
         try:
             question, size = self._readable(asked)
         except Misasked as problem:
@@ -240,7 +254,9 @@ class HeldCall:
             return self._refused(code, f"This gateway passes this question on to no user: {problem}")
         if not all(supports(self._capabilities, path) for path in question.capabilities):
             return self._refused(_METHOD_NOT_FOUND, f"The client of this call does not support {asked.method}")
-        if life is None or not self._calls.may_ask(self.target.caller, size):
+        limit = self._calls.limit_of(self.target.caller, size)
+        if limit is not None:
+            self._telemetry.held_refused(self._upstream, limit)
             return self._refused(_INTERNAL_ERROR, "Too many questions wait for this user")
         number = next(self._numbers)
         reply: asyncio.Future[Answer] = self._loop.create_future()
@@ -258,6 +274,7 @@ class HeldCall:
         """Return a question as clients get it, and its size, or raise `Misasked`."""
         size = len(encode(asked.params))
         if self._bytes + size > MAX_QUESTION_BYTES:
+            self._telemetry.held_refused(self._upstream, "bytes")
             raise Misasked(f"its questions have more than {MAX_QUESTION_BYTES} bytes", too_large=True)
         try:
             return forwarded(asked.method, clean_question(asked.method, asked.params)), size
@@ -294,6 +311,7 @@ class HeldCall:
 
     def _do(self, actions: list[HeldAction], life: HeldLife) -> None:
         """Carry out what the life of the call has decided."""
+        is_answered = False
         for action in actions:
             match action:
                 case Give(number, event):
@@ -302,26 +320,40 @@ class HeldCall:
                     self._waiters[number].event.set_exception(self._refusal(reason))
                 case Reply(number, answer):
                     self._replies.pop(number).set_result(answer)
-                case EndUpstream():
+                    is_answered = True
+                case EndUpstream(reason):
+                    self._how = reason
                     if self.task is not None:
                         self.task.cancel()
                 case Withdrawn(keys):
                     self._report("an upstream has withdrawn a question", questions=len(keys))
                 case Forget():
                     self._forget()
-        self._note(life)
+        if self._has_asked or life.state == "asked":
+            self._note(life, is_answered=is_answered)
+        self._keep_time(life)
 
-    def _note(self, life: HeldLife) -> None:
-        """Keep the time, and count whether the call waits for its user."""
+    def _note(self, life: HeldLife, *, is_answered: bool) -> None:
+        """Count whether the call waits for its user, how long that took, and its end."""
         now, was_asked = self._loop.time(), self.is_asked
         self.is_asked = life.state == "asked"
-        if self.is_asked and not was_asked:
-            self._asked_at = now
-        elif was_asked and not self.is_asked:
+        if was_asked and (is_answered or not self.is_asked):
             self.asked_seconds += now - self._asked_at
+        if was_asked and is_answered:
+            self._telemetry.user_answered(self._upstream, now - self._asked_at)
+        if self.is_asked and (is_answered or not was_asked):
+            self._asked_at = now
         if self.is_asked != was_asked:
-            self._calls.count(self, asked=1 if self.is_asked else -1)
+            more = 1 if self.is_asked else -1
+            self._calls.count(self, asked=more)
+            self._telemetry.held(self._upstream, more)
             self.on_change()
+        self._has_asked = life.state != "ended"
+        if not self._has_asked:
+            self._telemetry.held_ended(self._upstream, self._how)
+
+    def _keep_time(self, life: HeldLife) -> None:
+        """Have what is due done."""
         if self._timer is not None:
             self._timer.cancel()
         due = life.due
