@@ -61,7 +61,7 @@ from gateway.upstreams import texts
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import CredentialHeaders
-from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import HeldFailure, Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
 from gateway.upstreams.ports import Continued, HeldRound, Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
@@ -607,8 +607,8 @@ class _RelayRun:
         """Return what the caller reads about a failure. A function that could ask only in a session is remembered."""
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
-        if failure.reason is Reason.BREAKER_OPEN:
-            self._relay.telemetry.failed(self._name, failure.reason)  # nothing was sent, so no client has counted it
+        if failure.reason is Reason.BREAKER_OPEN or isinstance(failure, HeldFailure):
+            self._relay.telemetry.failed(self._name, failure.reason)  # no client of the upstream has counted it
         self._log(failure)
         return CannotContinue(self._sentence(failure))
 

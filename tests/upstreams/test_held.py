@@ -125,6 +125,7 @@ async def test_another_answer_to_an_answered_question_changes_nothing(fleet: Sit
         other = {"elicitation/create": {"action": "decline"}}
         refused = await user.send("tools/call", {**params, **await user.retry(reply, other)})
         assert "has got another answer to its question before" in refused.text
+        assert fleet.metric("gateway_upstream_failures_total", upstream="held", reason="held_answered") == 1
         assert (await user.send("tools/call", {**params, **await user.retry(second, ANSWERS)})).said == EACH_ITS_OWN
 
 
@@ -149,6 +150,7 @@ async def test_a_call_whose_holder_was_killed_ends_with_a_clear_error(fleet: Sit
     assert lost.result["isError"]
     assert "has been lost meanwhile" in lost.text
     assert "may have acted" in lost.text
+    assert fleet.metric("gateway_upstream_failures_total", upstream="held", reason="held_lost") == 1
     assert len(server.ran) == before + 1
 
 
@@ -179,6 +181,7 @@ async def test_a_call_that_nobody_answers_is_ended_after_its_time(site: Site, se
     assert "may have acted" in late.text
     assert site.metric("gateway_upstream_held_calls", upstream="brief") == 0
     assert site.metric("gateway_upstream_held_ended_total", upstream="brief", how="expired") == 1
+    assert site.metric("gateway_upstream_failures_total", upstream="brief", reason="held_expired") == 1
 
 
 async def test_a_caller_with_too_many_calls_is_refused_before_the_server_acts(site: Site, server: InSessions) -> None:
@@ -189,6 +192,7 @@ async def test_a_caller_with_too_many_calls_is_refused_before_the_server_acts(si
         assert "too many of your calls wait for an answer" in refused.text
         assert len(server.ran) == before
         assert site.metric("gateway_upstream_held_refused_total", upstream="held", limit="caller") == 1
+        assert site.metric("gateway_upstream_failures_total", upstream="held", reason="held_too_many") == 1
         async with site.user("dave") as other:
             assert (await other.call("held__delete", answers=ANSWERS)).said == EACH_ITS_OWN
         for params, reply in held:

@@ -166,8 +166,8 @@ class HoldingClient:
 
     def _stopped(self, call: HeldCall, event: Stopped) -> UpstreamFailure:
         name, reason = self._definition.name, _STOPPED[event.reason]
-        self._upstream.telemetry.failed(name, reason)
         if reason is Reason.TIMED_OUT:
+            self._upstream.telemetry.failed(name, reason)
             return UpstreamFailure(name, reason, sent=call.has_begun, detail="it did not answer in time")
         return HeldFailure(name, reason, call_id=call.call_id, seconds=event.seconds)
 
