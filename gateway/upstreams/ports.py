@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
-from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -77,6 +77,10 @@ class Questions(Protocol):
         The upstream withdraws its question by a cancellation of this.
         """
         ...
+
+
+LATE_ANSWER: Final = "gateway/late_answer"
+"""The method of a notice of our own: the upstream had withdrawn the question, so the answer is not sent."""
 
 
 class HeldRound(dict[str, Any]):

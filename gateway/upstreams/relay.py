@@ -61,9 +61,9 @@ from gateway.upstreams import texts
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import CredentialHeaders
-from gateway.upstreams.failures import HeldFailure, Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
-from gateway.upstreams.ports import Continued, HeldRound, Requests, UpstreamCaller
+from gateway.upstreams.ports import LATE_ANSWER, Continued, HeldRound, Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -507,6 +507,9 @@ class _RelayRun:
         elif method == LOG:
             passed = leg.relay_log(told["level"], told["data"], told.get("logger"))
             what = "log"
+        elif method == LATE_ANSWER:
+            passed = leg.away.late_answer = True
+            what = "answer"
         else:
             passed, what = False, "notification"
         if not passed:
@@ -607,8 +610,8 @@ class _RelayRun:
         """Return what the caller reads about a failure. A function that could ask only in a session is remembered."""
         if failure.reason is Reason.NEEDS_SESSION and failure.sent:
             self._relay.sessions.add(self._requester.principal, self._request.method, self._request.own)
-        if failure.reason is Reason.BREAKER_OPEN or isinstance(failure, HeldFailure):
-            self._relay.telemetry.failed(self._name, failure.reason)  # no client of the upstream has counted it
+        if failure.reason is Reason.BREAKER_OPEN:
+            self._relay.telemetry.failed(self._name, failure.reason)  # nothing was sent, so no client has counted it
         self._log(failure)
         return CannotContinue(self._sentence(failure))
 

@@ -150,7 +150,6 @@ async def test_a_call_whose_holder_was_killed_ends_with_a_clear_error(fleet: Sit
     assert lost.result["isError"]
     assert "has been lost meanwhile" in lost.text
     assert "may have acted" in lost.text
-    assert fleet.metric("gateway_upstream_failures_total", upstream="held", reason="held_lost") == 1
     assert len(server.ran) == before + 1
 
 
@@ -265,6 +264,26 @@ async def test_a_question_on_a_connection_of_all_callers_is_refused_in_words(sit
     for refused in (first[1], second[1]):
         assert refused["code"] == -32601
         assert 'the option "scope" of the upstream, set to caller' in refused["message"]
+
+
+async def test_the_audit_log_says_that_an_answer_came_too_late_for_the_server(
+    server: InSessions, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit.log"
+    with contextlib.ExitStack() as stack:
+        runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="gw-"))
+        settings = {"XDG_RUNTIME_DIR": runtime, "GATEWAY_AUDIT_LOG": str(audit), "GATEWAY_LOG_FORMAT": "json"}
+        upstreams = {"held": entry(server.url, scope="caller")}
+        site = stack.enter_context(Site(tmp_path / "site", upstreams, settings=settings))
+        async with site.user() as user:
+            params, reply = await asked(user, patience=0.2)
+            wait_until(lambda: not site.metric("gateway_upstream_held_calls", upstream="held"), "the server to give up")
+            late = {**params, **await user.retry(reply, ANSWERS)}
+            replies = [await user.send("tools/call", late) for _ in range(2)]
+    assert [each.url for each in replies] == [site.urls[1], site.urls[0]]
+    assert [each.said for each in replies] == 2 * [[[3, "no answer"]]]
+    legs = [json.loads(line) for line in audit.read_text().splitlines() if '"leg"' in line]
+    assert [leg.get("late_answer", False) for leg in legs] == [False, True, True]
 
 
 async def test_a_question_that_is_withdrawn_at_once_is_not_asked(site: Site) -> None:

@@ -38,7 +38,7 @@ from gateway.upstreams.held.actions import (
     Withdrawn,
 )
 from gateway.upstreams.held.life import HeldLife
-from gateway.upstreams.ports import OnNotice, Questions
+from gateway.upstreams.ports import LATE_ANSWER, OnNotice, Questions
 from gateway.upstreams.readings import Keep
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,10 @@ class HeldCalls:
         limit = self._reached(target.caller)
         if limit is not None:
             upstream.telemetry.held_refused(upstream.name, limit)
-            raise HeldFailure(upstream.name, Reason.HELD_TOO_MANY, sent=False) if limit == "caller" else Overloaded()
+            if limit != "caller":
+                raise Overloaded
+            upstream.telemetry.failed(upstream.name, Reason.HELD_TOO_MANY)
+            raise HeldFailure(upstream.name, Reason.HELD_TOO_MANY, sent=False)
         call = self._calls[call_id] = HeldCall(self, call_id, target, upstream)
         return call
 
@@ -203,6 +206,7 @@ class HeldCall:
         self._numbers = itertools.count(1)
         self._waiters: dict[int, Waiter] = {}
         self._capabilities: Mapping[str, Any] = {}
+        self._withdrawn_rounds: set[int] = set()  # their answers come too late
         self._replies: dict[Hashable, asyncio.Future[Answer]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at = 0.0
@@ -236,6 +240,8 @@ class HeldCall:
             raise
         finally:
             self._waiters.pop(number, None)
+        if waiter.round in self._withdrawn_rounds and waiter.on_notice is not None:
+            waiter.on_notice(LATE_ANSWER, {})
         self._hand_over(waiter, event)
         return event
 
@@ -287,6 +293,7 @@ class HeldCall:
 
     def _refusal(self, reason: RefuseReason) -> HeldFailure:
         known = Reason.HELD_ANSWERED if reason == "other_answers" else Reason.HELD_LOST
+        self._telemetry.failed(self._upstream, known)
         return HeldFailure(self._upstream, known, call_id=self.call_id)
 
     async def _run(self, send: Send) -> None:
@@ -326,6 +333,7 @@ class HeldCall:
                     if self.task is not None:
                         self.task.cancel()
                 case Withdrawn(keys):
+                    self._withdrawn_rounds.add(life.round)
                     self._report("an upstream has withdrawn a question", questions=len(keys))
                 case Forget():
                     self._forget()

@@ -111,15 +111,15 @@ class HoldingClient:
         try:
             place = HeldPlace.from_text(continued.place)
         except MalformedPlace:
-            raise HeldFailure(name, Reason.HELD_LOST) from None
+            raise self._lost() from None
         if address is None or place.boot != address.boot:
             if is_remote:
-                raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
+                raise self._lost(place.call)
             there, upstream = ReplicaAddress(place.url, place.boot), (name, self._definition.identity)
             return await self._holder.send(there, upstream, (method, params), place.call, options)
         call = self._holder.calls.find(place.call, self._target(method, params, options["requester"]))
         if call is None:
-            raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
+            raise self._lost(place.call)
         if continued.cancels:
             call.cancel()
             return {}
@@ -159,6 +159,11 @@ class HoldingClient:
             raise self._stopped(call, event)
         return self._asked(call, event)
 
+    def _lost(self, call_id: bytes = b"") -> HeldFailure:
+        """Return that a call is not held here, counted."""
+        self._upstream.telemetry.failed(self._definition.name, Reason.HELD_LOST)
+        return HeldFailure(self._definition.name, Reason.HELD_LOST, call_id=call_id)
+
     def _asked(self, call: HeldCall, event: NextRound) -> HeldRound:
         address = ensured(self._holder.address, "no call begins without it")
         place = HeldPlace(address.url, address.boot, call.call_id, event.round)
@@ -166,8 +171,8 @@ class HoldingClient:
 
     def _stopped(self, call: HeldCall, event: Stopped) -> UpstreamFailure:
         name, reason = self._definition.name, _STOPPED[event.reason]
+        self._upstream.telemetry.failed(name, reason)
         if reason is Reason.TIMED_OUT:
-            self._upstream.telemetry.failed(name, reason)
             return UpstreamFailure(name, reason, sent=call.has_begun, detail="it did not answer in time")
         return HeldFailure(name, reason, call_id=call.call_id, seconds=event.seconds)
 

@@ -1,4 +1,4 @@
-"""Metrics of held calls: how many wait for their users, how long these take, how calls end, and what limits refuse."""
+"""Held calls are counted: those that wait, how long users take, how calls end, what limits refuse, and late answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.errors import Overloaded
 from gateway.observability.upstream_metrics import UpstreamMetrics
 from gateway.protocol.upstream.responses import ServerRequest
 from gateway.upstreams.failures import HeldFailure
-from gateway.upstreams.held.actions import HeldLimits, NextRound, Stopped
+from gateway.upstreams.held.actions import Ended, HeldLimits, NextRound, Stopped
 from gateway.upstreams.held.calls import (
     MAX_HELD_BY_CALLER,
     MAX_QUESTION_BYTES,
@@ -64,8 +64,8 @@ class Counted:
         return {sample.labels[label]: sample.value for sample in samples}
 
 
-def waiter(number: int, answers: Mapping[str, Any] | None = None) -> Waiter:
-    return Waiter(number, b"%d" % number, answers or {}, CAPABILITIES)
+def waiter(number: int, answers: Mapping[str, Any] | None = None, on_notice: OnNotice | None = None) -> Waiter:
+    return Waiter(number, b"%d" % number, answers or {}, CAPABILITIES, on_notice)
 
 
 def question(message: str = "Delete 3 files?") -> ServerRequest:
@@ -174,3 +174,34 @@ async def test_what_a_limit_refuses_is_counted_with_the_limit() -> None:
         counted.begin("eve")
     assert counted.refused == {"caller": 1, "bytes": 1, "process": 1}
     await counted.calls.aclose()
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["asks something else too", "ends"])
+async def test_a_request_whose_answer_came_too_late_is_told_so_each_time(goes_on: bool) -> None:
+    """Those of other rounds are not."""
+    counted = Counted()
+
+    async def send(questions: Questions, _on_notice: OnNotice, _keep: Keep) -> dict[str, Any]:
+        await questions.answer(question())
+        withdrawn = asyncio.create_task(questions.answer(question("Delete 300 files?")))
+        other = asyncio.create_task(questions.answer(question("Delete 30 files?")))
+        await shown.wait()
+        withdrawn.cancel()
+        if goes_on:
+            await other
+        return {}
+
+    shown = asyncio.Event()
+    call, told = counted.begin(), list[int]()
+
+    def request(number: int, *keys: str) -> Waiter:
+        return waiter(number, dict.fromkeys(keys, ACCEPTED), lambda _method, _told: told.append(number))
+
+    await asked(call, send)
+    assert isinstance(await call.result(request(1, "q1"), send), NextRound)
+    shown.set()
+    for _ in range(4):
+        await asyncio.sleep(0)  # the withdrawal comes, and perhaps the end
+    for _ in range(2):
+        assert isinstance(await call.result(request(2, "q2", "q3"), send), Ended)
+    assert told == [2, 2]
