@@ -115,10 +115,10 @@ async def test_each_round_counts_by_itself_even_if_the_next_one_has_come_meanwhi
     await asyncio.sleep(0.02)
     assert isinstance(await call.result(waiter(1, {"q1": ACCEPTED}), send), NextRound)
     assert counted.value("calls") == 1
-    assert counted.value("seconds_sum") == pytest.approx(call.asked_seconds)
+    assert 0.02 <= counted.value("seconds_sum") <= call.asked_seconds
     await call.result(waiter(2, {"q2": ACCEPTED}), send)
     assert (counted.value("seconds_count"), counted.value("calls")) == (2, 0)
-    assert counted.value("seconds_sum") == pytest.approx(call.asked_seconds)
+    assert 0.02 <= counted.value("seconds_sum") <= call.asked_seconds
 
 
 async def test_a_call_that_asks_nothing_is_not_counted() -> None:
