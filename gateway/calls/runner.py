@@ -232,6 +232,7 @@ class CallRunner:
             task=leg.task_id,
             upstream=call.served.upstream,
             away_seconds=leg.away_seconds,
+            late_answer=leg.late_answer,
         )
 
 
@@ -240,6 +241,7 @@ class RunningCall:
 
     Attributes:
         away_seconds: how long another server worked on it, if `served` is a relay.
+        late_answer: whether that server had withdrawn a question whose answer came with it.
 
     Raises:
         InvalidRequestState: the client's state was rejected.
@@ -247,6 +249,7 @@ class RunningCall:
 
     task: TaskView | None = None
     away_seconds = 0.0
+    late_answer = False
     _bound: bytes | None = None
     _away: Away | None = None
     _steps_before: int | None = None
@@ -393,6 +396,7 @@ class RunningCall:
             self._away = leg.away
             if leg.away is not None:
                 self.away_seconds += leg.away.seconds
+                self.late_answer |= leg.away.late_answer
                 asyncio.get_running_loop().call_soon(leg.away.drop_result)  # it is encoded before this task waits
         if isinstance(outcome, Completed):  # the first test, as most have
             return outcome

@@ -82,6 +82,7 @@ class Away:
 
     Attributes:
         seconds: how long it worked.
+        late_answer: whether it had withdrawn a question whose answer came with this leg.
         restore_arguments: set once the relay has emptied the arguments, because it needs them only as JSON; fills them
             again.
         aside_bytes: how large their JSON is.
@@ -89,6 +90,7 @@ class Away:
     """
 
     seconds = 0.0
+    late_answer = False
     restore_arguments: Callable[[], None] | None = None
     aside_bytes = 0
     release_result: Callable[[], None] | None = None

@@ -93,10 +93,12 @@ class AuditLog:
         task: str = "",
         upstream: str = "",
         away_seconds: float = 0.0,
+        late_answer: bool = False,
     ) -> None:
         """Record a leg: how it ended and how long it took, its task if it has one.
 
-        Of a relay, also the name of the upstream, and how much of that time the upstream took.
+        Of a relay, also the name of the upstream, how much of that time the upstream took, and whether it had withdrawn
+        the question to which an answer came.
         """
         ran = AuditedLeg(
             method=method,
@@ -104,6 +106,7 @@ class AuditLog:
             task=task,
             upstream=upstream,
             upstream_ms=_milliseconds(away_seconds) if upstream else "",
+            late_answer=late_answer,
             flow=flow,
             leg=leg,
             outcome=outcome,
@@ -169,6 +172,7 @@ class AuditedLeg:
         task: the id of the task; "" if there is none.
         upstream: the name of the other server that a relay called; "" for everything of our own.
         upstream_ms: how many of the milliseconds that server took; "" for everything of our own.
+        late_answer: whether that server had withdrawn a question whose answer came with the leg.
         flow: the id of the call. The gateway makes this value and all that follow.
         ms: how many milliseconds it took, as a decimal number.
     """
@@ -181,6 +185,7 @@ class AuditedLeg:
         task: str,
         upstream: str,
         upstream_ms: str,
+        late_answer: bool,
         flow: str,
         leg: int,
         outcome: str,
@@ -191,6 +196,7 @@ class AuditedLeg:
         self.task: Final = task
         self.upstream: Final = upstream
         self.upstream_ms: Final = upstream_ms
+        self.late_answer: Final = late_answer
         self.flow: Final = flow
         self.leg: Final = leg
         self.outcome: Final = outcome
@@ -241,6 +247,8 @@ class Json(LineFormat):
         named = f',"task":{_in_json(ran.task)}' if ran.task else ""
         if ran.upstream:
             named += f',"upstream":{_in_json(ran.upstream)},"upstream_ms":{ran.upstream_ms}'
+            if ran.late_answer:
+                named += ',"late_answer":true'
         told = (
             f'{{"time":"{time}",{self._leg},"method":{_in_json(ran.method)},'
             f'"target":{_in_json(ran.target)}{named},"flow":"{ran.flow}","leg":{ran.leg},"outcome":"{ran.outcome}",'
@@ -271,6 +279,8 @@ class Text(LineFormat):
         named = f" task={_quoted(ran.task)}" if ran.task else ""
         if ran.upstream:
             named += f" upstream={_quoted(ran.upstream)} upstream_ms={ran.upstream_ms}"
+            if ran.late_answer:
+                named += " late_answer=true"
         told = (
             f"{time} {self._leg} method={_quoted(ran.method)} target={_quoted(ran.target)}"
             f"{named} flow={ran.flow} leg={ran.leg} outcome={ran.outcome} ms={ran.ms}{_caller_text(principal)}\n"

@@ -21,6 +21,11 @@ UPSTREAM_OUTCOMES: Final = frozenset({"completed", "input_required", "error", "c
 
 SESSION_STATES: Final = ("opening", "in_use", "idle")
 EXIT_KINDS: Final = frozenset({"code_zero", "code_nonzero", "signal", "other"})
+HELD_ENDS: Final = frozenset({"completed", "expired", "abandoned", "cancelled", "timed_out", "asked_too_much"})
+"""How a call ends that has waited for its user: `completed` is an end of the upstream's own."""
+HELD_LIMITS: Final = frozenset({"process", "caller", "bytes"})
+
+_USER_SECONDS_BUCKETS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 _SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _COUNTERS: Final = (
@@ -36,6 +41,8 @@ _COUNTERS: Final = (
     ("gateway_upstream_session_failures", "Sessions with upstreams that could not be opened, by reason.", "reason"),
     ("gateway_upstream_sessions_lost", "Open sessions that upstreams have ended, or lost."),
     ("gateway_upstream_program_exits", "Programs of upstreams that have ended by themselves.", "kind"),
+    ("gateway_upstream_held_ended", "Calls that waited for their users and have ended, by how.", "how"),
+    ("gateway_upstream_held_refused", "Calls and questions that a limit of held calls refused.", "limit"),
 )
 WARNING_SECONDS: Final = 3600.0
 """How long the log does not repeat that an upstream deviates in one way."""
@@ -43,6 +50,7 @@ _GAUGES: Final = (
     ("gateway_upstream_entries", "Tools, prompts, resources and templates of upstreams that are served."),
     ("gateway_upstream_breaker_open", "1 while requests to an upstream are refused after repeated failures."),
     ("gateway_upstream_in_flight", "Requests that upstreams work on."),
+    ("gateway_upstream_held_calls", "Calls that this process holds while their users answer."),
     (
         "gateway_upstream_restart_pause_seconds",
         "The pause before a program that has ended is started again; 0 once it was.",
@@ -127,7 +135,7 @@ class UpstreamMetrics:
             Counts(name, documentation, ["upstream", *labels], registry) for name, documentation, *labels in _COUNTERS
         ]
         self._requests, self._failures, self._dropped, self._healed, self._refreshes = counters[:5]
-        self._session_failures, self._sessions_lost, self._exits = counters[5:]
+        self._session_failures, self._sessions_lost, self._exits, self._held_ends, self._held_refusals = counters[5:]
         self._seconds = Distributions(
             "gateway_upstream_request_seconds",
             "How long upstreams took to answer requests.",
@@ -142,8 +150,15 @@ class UpstreamMetrics:
             bounds=_SECONDS_BUCKETS,
             registry=registry,
         )
+        self._user_seconds = Distributions(
+            "gateway_upstream_held_seconds",
+            "How long users took to answer the questions of calls that this process holds.",
+            ["upstream"],
+            bounds=_USER_SECONDS_BUCKETS,
+            registry=registry,
+        )
         self._sessions = _SessionCollector(registry)
-        self._entries, self._breakers, self._in_flight, self._pauses = (
+        self._entries, self._breakers, self._in_flight, self._held, self._pauses = (
             Gauge(name, documentation, ["upstream"], registry=registry) for name, documentation in _GAUGES
         )
         self._durations: dict[tuple[str, str], Distribution] = {}
@@ -206,6 +221,22 @@ class UpstreamMetrics:
             gauge = self._in_flight_of[upstream] = self._in_flight.labels(upstream)
         gauge.set(requests)
 
+    def held(self, upstream: str, more: int) -> None:
+        """Count calls that begin to wait for their users, or no longer do (-1)."""
+        self._held.labels(upstream).inc(more)
+
+    def user_answered(self, upstream: str, seconds: float) -> None:
+        """Count answers to what a held call asked, and how long the user took."""
+        self._user_seconds.labels(upstream).observe(seconds)
+
+    def held_ended(self, upstream: str, how: str) -> None:
+        """Count the end of a call that has asked; see `HELD_ENDS`."""
+        self._held_ends.labels(upstream, how).value += 1
+
+    def held_refused(self, upstream: str, limit: str) -> None:
+        """Count a call that was not begun, or a question that was not asked; see `HELD_LIMITS`."""
+        self._held_refusals.labels(upstream, limit).value += 1
+
     def show_children(self, children: ChildCounts) -> None:
         """Show the child processes of this process."""
         self._children = children
@@ -243,7 +274,7 @@ class UpstreamMetrics:
         self._pauses.labels(upstream).set(seconds)
 
     def forget(self, upstream: str) -> None:
-        """Remove the gauges of an upstream that is no longer configured; its counters stay."""
+        """Remove the gauges of an upstream that is no longer configured; counters stay, and calls that are held."""
         self._sessions.pools.pop(upstream, None)
         for gauge in (self._entries, self._breakers, self._in_flight, self._pauses):
             gauge.remove_by_labels({"upstream": upstream})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -87,6 +87,10 @@ class Questions(Protocol):
     def lose(self) -> None:
         """End the request, because an answer could not be sent."""
         ...
+
+
+LATE_ANSWER: Final = "gateway/late_answer"
+"""The method of a notice of our own: the upstream had withdrawn the question, so the answer is not sent."""
 
 
 class HeldRound(dict[str, Any]):

@@ -64,7 +64,7 @@ from gateway.upstreams.config.definition import Definition
 from gateway.upstreams.credentials import CredentialHeaders
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.healing import Healing
-from gateway.upstreams.ports import Continued, HeldRound, Requests, UpstreamCaller
+from gateway.upstreams.ports import LATE_ANSWER, Continued, HeldRound, Requests, UpstreamCaller
 from gateway.upstreams.sessions import NeedSessions, is_error_of_session, is_quoted, is_result_of_session
 from gateway.upstreams.slot import MalformedSlot, Slot
 
@@ -541,6 +541,9 @@ class _RelayRun:
         elif method == LOG:
             passed = leg.relay_log(told["level"], told["data"], told.get("logger"))
             what = "log"
+        elif method == LATE_ANSWER:
+            passed = leg.away.late_answer = True
+            what = "answer"
         else:
             passed, what = False, "notification"
         if not passed:

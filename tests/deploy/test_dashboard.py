@@ -36,10 +36,11 @@ QUESTIONS = [
     "Who is being refused, and why?",
     "When do I need another replica?",
     "Do upstreams answer?",
+    "Which calls wait for their users?",
 ]
 UNITS = {"bytes", "cps", "none", "ops", "percentunit", "reqps", "s", "short"}
 COLUMNS = 24
-MOST_PANELS = 27
+MOST_PANELS = 31
 BUILT_IN = {"__rate_interval", "__range"}
 NOT_OURS = {
     "ALERTS": {"alertname", "alertstate", "severity", "service"},

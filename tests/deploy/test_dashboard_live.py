@@ -21,6 +21,7 @@ from tests.deploy.visitors import Visitors
 from tests.deploy.watching import AUTOMATIC, Prometheus, Query, Sample, queries, rules
 from tests.integration.raw import post, tool_call
 from tests.upstreams.servers.recording import Recording
+from tests.upstreams.servers.session import InSessions
 
 REPORT = REPOSITORY / "reports" / "dashboard.txt"
 BUSY = "r1"
@@ -115,14 +116,15 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> SealKeys:
 
 @pytest.fixture(scope="module")
 def upstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file with an upstream that answers, one that is down, and programs that live for a second or do not start."""
+    """A file with upstreams that answer, ask or are down, and programs that live for a second or do not start."""
     file = tmp_path_factory.mktemp("upstreams") / "upstreams.json"
-    with Recording() as answering:
+    with Recording() as answering, InSessions() as asking:
         entries = {
             "up": {"url": answering.url},
             "down": {"url": "http://127.0.0.1:1/"},
             "dies": {"command": sys.executable, "args": ["-S", str(PROGRAM), "mortal"]},
             "fails": {"command": sys.executable, "args": ["-S", str(PROGRAM), "fails"]},
+            "asks": {"url": asking.url, "gateway": {"scope": "caller", "held_seconds": 1}},
         }
         file.write_text(json.dumps({"mcpServers": entries}))
         yield file
@@ -169,7 +171,7 @@ def users(directory: Path, cluster: Cluster, token: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(300)
-def test_an_operator_can_answer_the_five_questions_from_the_dashboard_alone(
+def test_an_operator_can_answer_all_questions_from_the_dashboard_alone(
     cluster: Cluster, prometheus: Prometheus, token: str, keys: SealKeys, tmp_path: Path
 ) -> None:
     desk = Desk(prometheus)
@@ -182,6 +184,7 @@ def test_an_operator_can_answer_the_five_questions_from_the_dashboard_alone(
         see_that_all_is_well(desk)
         see_who_is_refused_and_why(desk, cluster[BUSY].metrics_url)
         see_which_upstream_does_not_answer(desk)
+        see_which_calls_wait_for_their_users(desk)
         see_that_one_replica_has_too_much_to_do(desk)
 
         visitors.disperse()
@@ -259,6 +262,11 @@ def see_which_upstream_does_not_answer(desk: Desk) -> None:
     assert not any(legend.startswith("up:") for legend in desk.panel("Failures of upstreams"))
     panel = "Sessions and programs that fail"
     wait_until(lambda: desk.shows(panel, "dies: lost", "fails: ended, code_nonzero"), "the programs that end")
+
+
+def see_which_calls_wait_for_their_users(desk: Desk) -> None:
+    wait_until(lambda: desk.shows("Ends of held calls", "asks: completed", "asks: expired"), "ends of both kinds")
+    wait_until(lambda: sum(desk.panel("Held calls lost or refused")["lost"].values()) == 0, "no lost call")
 
 
 def over_target(desk: Desk) -> list[str]:

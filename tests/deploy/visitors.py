@@ -18,6 +18,7 @@ TASKS: Final[dict[str, Any]] = {
     **META,
     META_CAPABILITIES: {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
 }
+ASKED: Final[dict[str, Any]] = {**META, META_CAPABILITIES: {"elicitation": {"form": {}}}}
 CROWD: Final = 16
 PAUSE_SECONDS: Final = 0.3
 CRUNCH: Final = {"units": 12, "unitMs": 10}
@@ -61,7 +62,7 @@ class Visitors:
         self._cluster = cluster
         self._token = token
         self._busy = cluster[busy]
-        self._threads = ThreadPoolExecutor(CROWD + 3)
+        self._threads = ThreadPoolExecutor(CROWD + 4)
         self._over = threading.Event()
         self._crowd_over = threading.Event()
         self._session_over = threading.Event()
@@ -70,6 +71,7 @@ class Visitors:
     def __enter__(self) -> Self:
         first = Session(self._cluster, self._token)
         self._begin(self._misbehave, self._over)
+        self._begin(self._be_asked, self._over)
         self._begin(self._come_in_a_crowd, self._crowd_over)
         self._begin(lambda: self._stay(first), self._session_over)
         return self
@@ -113,6 +115,21 @@ class Visitors:
         assert session.ping() == 200
         assert session.send({"id": 3, "method": "ping"}, mcp_session_id="made up").status_code == 404
         session.send({"id": "made up", "result": {}})
+
+    def _be_asked(self) -> None:
+        """Answer all questions of a call, and none of another one."""
+        for has_time in (True, False):
+            asked: dict[str, Any] = {}
+            while True:
+                answer = post(self._cluster, tool_call("asks__delete", _meta=ASKED, **asked), token=self._token)
+                if not has_time or answer.result["resultType"] != "input_required":
+                    break
+                content = {"action": "accept", "content": {"sure": "yes"}}
+                asked = {
+                    "requestState": answer.state,
+                    "inputResponses": dict.fromkeys(answer.result["inputRequests"], content),
+                }
+            assert not answer.result.get("isError"), answer.result
 
     def _come_in_a_crowd(self) -> None:
         """Send one replica more than it may accept."""

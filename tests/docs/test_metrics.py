@@ -17,7 +17,14 @@ from gateway.observability.metrics import RefusalReason
 from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind, StreamEnd
 from gateway.observability.redis_watch import RedisRisk
 from gateway.observability.task_totals import TaskTotals
-from gateway.observability.upstream_metrics import EXIT_KINDS, SESSION_STATES, UPSTREAM_OUTCOMES, UpstreamMetrics
+from gateway.observability.upstream_metrics import (
+    EXIT_KINDS,
+    HELD_ENDS,
+    HELD_LIMITS,
+    SESSION_STATES,
+    UPSTREAM_OUTCOMES,
+    UpstreamMetrics,
+)
 from gateway.process.replica import build
 from gateway.protocol.upstream.deviations import Deviation
 from gateway.sealing.hop_frames import StreamReason
@@ -75,6 +82,8 @@ VALUES: Final = {
     ("gateway_upstream_sessions", "state"): frozenset(SESSION_STATES),
     ("gateway_upstream_session_failures_total", "reason"): frozenset({*Reason, "error"}),
     ("gateway_upstream_program_exits_total", "kind"): EXIT_KINDS,
+    ("gateway_upstream_held_ended_total", "how"): HELD_ENDS,
+    ("gateway_upstream_held_refused_total", "limit"): HELD_LIMITS,
     ("gateway_upstream_list_refreshes_total", "result"): frozenset({"read", "failed"}),
     ("gateway_requests_refused_total", "reason"): frozenset(RefusalReason),
     ("gateway_state_rejections_total", "reason"): frozenset(RejectReason),

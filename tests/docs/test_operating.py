@@ -11,6 +11,7 @@ import pytest
 from gateway.cli.check import EXIT_CODES, SUBJECTS, Finding, Report
 from gateway.errors import HopReason, RejectReason
 from gateway.observability.metrics import OUTCOMES, RefusalReason
+from gateway.upstreams.failures import Reason
 from gateway_workers.metrics import LegEnd
 from tests.docs import runbooks
 from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of
@@ -86,7 +87,7 @@ def test_no_two_runbooks_have_one_heading() -> None:
 
 
 def test_every_reason_outcome_and_kind_that_is_named_exists() -> None:
-    reasons = {*RejectReason, *RefusalReason, *HopReason}
+    reasons = {*RejectReason, *RefusalReason, *HopReason, *Reason}
     outcomes = {*OUTCOMES, *LegEnd}
     named = {label: set(re.findall(rf'{label}="(\w+)"', TEXT)) for label in ("reason", "outcome", "kind", "result")}
     assert named["reason"] <= reasons

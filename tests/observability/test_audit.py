@@ -72,8 +72,19 @@ def test_the_line_for_a_leg_of_a_relay_names_the_other_server_and_its_time(as_js
     )
     audit.leg(BOB, "tools/call", "x", flow="f" * 32, leg=1, outcome="completed", seconds=0.01)
     relayed, own = lines
+    assert b"late_answer" not in relayed
     assert told in relayed
     assert b"upstream" not in own
+
+
+@pytest.mark.parametrize(("as_json", "told"), [(True, b',"late_answer":true,'), (False, b" late_answer=true ")])
+def test_the_line_for_a_leg_says_that_its_answer_came_too_late(as_json: bool, told: bytes) -> None:
+    audit, lines = make(as_json=as_json)
+    audit.leg(
+        None, "tools/call", "x", flow="f", leg=2, outcome="completed", seconds=1, upstream="bugs", late_answer=True
+    )
+    (line,) = lines
+    assert told in line
 
 
 @pytest.mark.setting("replica_id")

@@ -127,6 +127,7 @@ async def test_another_answer_to_an_answered_question_changes_nothing(fleet: Sit
         other = {"elicitation/create": {"action": "decline"}}
         refused = await user.send("tools/call", {**params, **await user.retry(reply, other)})
         assert "has got another answer to its question before" in refused.text
+        assert fleet.metric("gateway_upstream_failures_total", upstream="held", reason="held_answered") == 1
         assert (await user.send("tools/call", {**params, **await user.retry(second, ANSWERS)})).said == EACH_ITS_OWN
 
 
@@ -173,11 +174,15 @@ async def test_a_holder_that_is_cut_off_for_a_while_loses_no_call(fleet: Site) -
 async def test_a_call_that_nobody_answers_is_ended_after_its_time(site: Site, server: InSessions) -> None:
     async with site.user("gil") as user:
         params, reply = await asked(user, "brief")
+        assert site.metric("gateway_upstream_held_calls", upstream="brief") == 1
         sent = server.methods.count("notifications/cancelled")
         wait_until(lambda: server.methods.count("notifications/cancelled") > sent, "the end of the call")
         late = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
     assert f"It waited for {HELD_SECONDS} seconds" in late.text
     assert "may have acted" in late.text
+    assert site.metric("gateway_upstream_held_calls", upstream="brief") == 0
+    assert site.metric("gateway_upstream_held_ended_total", upstream="brief", how="expired") == 1
+    assert site.metric("gateway_upstream_failures_total", upstream="brief", reason="held_expired") == 1
 
 
 async def test_a_caller_with_too_many_calls_is_refused_before_the_server_acts(site: Site, server: InSessions) -> None:
@@ -187,6 +192,8 @@ async def test_a_caller_with_too_many_calls_is_refused_before_the_server_acts(si
         refused = await user.call("held__delete", answers=ANSWERS)
         assert "too many of your calls wait for an answer" in refused.text
         assert len(server.ran) == before
+        assert site.metric("gateway_upstream_held_refused_total", upstream="held", limit="caller") == 1
+        assert site.metric("gateway_upstream_failures_total", upstream="held", reason="held_too_many") == 1
         async with site.user("dave") as other:
             assert (await other.call("held__delete", answers=ANSWERS)).said == EACH_ITS_OWN
         for params, reply in held:
@@ -260,6 +267,26 @@ async def test_a_question_on_a_connection_of_all_callers_is_refused_in_words(sit
     for refused in (first[1], second[1]):
         assert refused["code"] == -32601
         assert 'the option "scope" of the upstream, set to caller' in refused["message"]
+
+
+async def test_the_audit_log_says_that_an_answer_came_too_late_for_the_server(
+    server: InSessions, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit.log"
+    with contextlib.ExitStack() as stack:
+        runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="gw-"))
+        settings = {"XDG_RUNTIME_DIR": runtime, "GATEWAY_AUDIT_LOG": str(audit), "GATEWAY_LOG_FORMAT": "json"}
+        upstreams = {"held": entry(server.url, scope="caller")}
+        site = stack.enter_context(Site(tmp_path / "site", upstreams, settings=settings))
+        async with site.user() as user:
+            params, reply = await asked(user, patience=0.2)
+            wait_until(lambda: not site.metric("gateway_upstream_held_calls", upstream="held"), "the server to give up")
+            late = {**params, **await user.retry(reply, ANSWERS)}
+            replies = [await user.send("tools/call", late) for _ in range(2)]
+    assert [each.url for each in replies] == [site.urls[1], site.urls[0]]
+    assert [each.said for each in replies] == 2 * [[[3, "no answer"]]]
+    legs = [json.loads(line) for line in audit.read_text().splitlines() if '"leg"' in line]
+    assert [leg.get("late_answer", False) for leg in legs] == [False, True, True]
 
 
 async def test_a_question_that_is_withdrawn_at_once_is_not_asked(site: Site) -> None:

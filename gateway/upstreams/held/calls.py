@@ -39,7 +39,7 @@ from gateway.upstreams.held.actions import (
     Withdrawn,
 )
 from gateway.upstreams.held.life import HeldLife
-from gateway.upstreams.ports import OnNotice, Questions
+from gateway.upstreams.ports import LATE_ANSWER, OnNotice, Questions
 from gateway.upstreams.readings import Keep
 from gateway.upstreams.texts import NOT_PASSED_ON
 
@@ -183,16 +183,31 @@ class HeldCalls:
         """
         if call_id in self._calls or call_id in self._spent:
             raise HeldFailure(upstream.name, Reason.HELD_LOST, call_id=call_id)
-        if self._is_draining or len(self) >= self._limit or not self._has_room(MAX_QUESTION_BYTES):
+        if self._is_draining:
             raise Overloaded
-        if self._asked[target.caller] >= MAX_HELD_BY_CALLER:
+        limit = self._reached(target.caller)
+        if limit is not None:
+            upstream.telemetry.held_refused(upstream.name, limit)
+            if limit != "caller":
+                raise Overloaded
+            upstream.telemetry.failed(upstream.name, Reason.HELD_TOO_MANY)
             raise HeldFailure(upstream.name, Reason.HELD_TOO_MANY, sent=False)
         call = self._calls[call_id] = HeldCall(self, call_id, target, upstream)
         return call
 
-    def may_ask(self, caller: Hashable, size: int) -> bool:
-        """Return whether one more question of a caller may be kept."""
-        return self._asked[caller] < 2 * MAX_HELD_BY_CALLER and self._has_room(size)
+    def _reached(self, caller: Hashable) -> str | None:
+        """Return the limit that keeps a caller from beginning another call, or None."""
+        if len(self) >= self._limit:
+            return "process"
+        if not self._has_room(MAX_QUESTION_BYTES):
+            return "bytes"
+        return "caller" if self._asked[caller] >= MAX_HELD_BY_CALLER else None
+
+    def limit_of(self, caller: Hashable, size: int) -> str | None:
+        """Return the limit that keeps one more question of a caller from being kept, or None."""
+        if self._asked[caller] >= 2 * MAX_HELD_BY_CALLER:
+            return "caller"
+        return None if self._has_room(size) else "bytes"
 
     def _has_room(self, size: int) -> bool:
         """Return whether so many more bytes may be kept. Calls that have ended give way, the oldest ones first."""
@@ -256,6 +271,8 @@ class HeldCall:
         self.has_begun = self.is_asked = False
         self._has_asked = self._has_ended = self._is_remote = False
         self._asked_seconds = 0.0
+        self._is_shown = False
+        self._how = "completed"
         self.on_change: Callable[[], None] = lambda: None
         self._calls = calls
         self._limits = upstream.limits
@@ -266,6 +283,7 @@ class HeldCall:
         self._numbers = itertools.count(1)
         self._waiters: dict[int, Waiter] = {}
         self._capabilities: Mapping[str, Any] = {}
+        self._withdrawn_rounds: set[int] = set()  # their answers come too late
         self._replies: dict[Hashable, asyncio.Future[Answer]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at = 0.0
@@ -300,6 +318,8 @@ class HeldCall:
             raise
         finally:
             self._waiters.pop(number, None)
+        if waiter.round in self._withdrawn_rounds and waiter.on_notice is not None:
+            waiter.on_notice(LATE_ANSWER, {})
         self._hand_over(waiter, event)
         return event
 
@@ -320,7 +340,7 @@ class HeldCall:
 
     async def answer(self, asked: ServerRequest) -> Answer:
         """Return what the user answers; see `Questions`."""
-        life = self._life
+        life = ensured(self._life, "a call asks once it is sent")
         try:
             question, size = self._readable(asked)
         except Misasked as problem:
@@ -328,7 +348,9 @@ class HeldCall:
             return self._refused(code, str(problem))
         if not all(supports(self._capabilities, path) for path in question.capabilities):
             return self._refused(_METHOD_NOT_FOUND, f"the client of this call does not support {asked.method}")
-        if life is None or not self._calls.may_ask(self.target.caller, size):
+        limit = self._calls.limit_of(self.target.caller, size)
+        if limit is not None:
+            self._telemetry.held_refused(self._upstream, limit)
             return self._refused(_INTERNAL_ERROR, "too many questions wait for this user")
         number = next(self._numbers)
         reply: asyncio.Future[Answer] = self._loop.create_future()
@@ -357,6 +379,7 @@ class HeldCall:
         """Return a question as clients get it, and its size, or raise `Misasked`."""
         size = len(encode(asked.params))
         if self._bytes + size > MAX_QUESTION_BYTES:
+            self._telemetry.held_refused(self._upstream, "bytes")
             raise Misasked(f"all its questions have more than {MAX_QUESTION_BYTES} bytes", too_large=True)
         if self._open_bytes + size + SPARE_BYTES > MAX_CARRIED_BYTES:
             raise Misasked(f"its open questions have more than {MAX_CARRIED_BYTES} bytes", too_large=True)
@@ -371,6 +394,7 @@ class HeldCall:
 
     def _refusal(self, reason: RefuseReason) -> HeldFailure:
         known = Reason.HELD_ANSWERED if reason == "other_answers" else Reason.HELD_LOST
+        self._telemetry.failed(self._upstream, known)
         return HeldFailure(self._upstream, known, call_id=self.call_id)
 
     async def _run(self, send: Send) -> None:
@@ -395,6 +419,7 @@ class HeldCall:
 
     def _do(self, actions: list[HeldAction], life: HeldLife) -> None:
         """Carry out what the life of the call has decided."""
+        is_answered = False
         for action in actions:
             match action:
                 case Give(number, event):
@@ -404,29 +429,44 @@ class HeldCall:
                         self._waiters[number].event.set_exception(self._refusal(reason))
                 case Reply(number, answer):
                     _settle(self._replies.pop(number), answer)
-                case EndUpstream():
+                    is_answered = True
+                case EndUpstream(reason):
+                    self._how = reason
                     if self.task is not None:
                         self.task.cancel()
                 case Withdrawn(keys):
+                    self._withdrawn_rounds.add(life.round)
                     self._report("an upstream has withdrawn a question", questions=len(keys))
                 case Forget():
                     self.forget()
-        self._note(life)
-
-    def _note(self, life: HeldLife) -> None:
-        """Keep the time, and count whether the call waits for its user."""
-        now, was_asked = self._loop.time(), self.is_asked
-        self.is_asked = life.state == "asked"
-        if self.is_asked and not was_asked:
-            self._asked_at = now
-        elif was_asked and not self.is_asked:
-            self._asked_seconds += now - self._asked_at
-        if self.is_asked != was_asked:
-            self._calls.count(self, asked=1 if self.is_asked else -1)
-            self.on_change()
+        if self._is_shown or life.state == "asked":
+            self._note(life, is_answered=is_answered)
         if life.state == "ended" and not self._has_ended:
             self._has_ended = True
             self._calls.ended(self)
+        self._keep_time(life)
+
+    def _note(self, life: HeldLife, *, is_answered: bool) -> None:
+        """Count whether the call waits for its user, how long that took, and its end."""
+        now, was_asked = self._loop.time(), self.is_asked
+        self.is_asked = life.state == "asked"
+        if was_asked and (is_answered or not self.is_asked):
+            self._asked_seconds += now - self._asked_at
+        if was_asked and is_answered:
+            self._telemetry.user_answered(self._upstream, now - self._asked_at)
+        if self.is_asked and (is_answered or not was_asked):
+            self._asked_at = now
+        if self.is_asked != was_asked:
+            more = 1 if self.is_asked else -1
+            self._calls.count(self, asked=more)
+            self._telemetry.held(self._upstream, more)
+            self.on_change()
+        self._is_shown = life.state != "ended"
+        if not self._is_shown:
+            self._telemetry.held_ended(self._upstream, self._how)
+
+    def _keep_time(self, life: HeldLife) -> None:
+        """Have what is due done."""
         if self._timer is not None:
             self._timer.cancel()
         due = life.due

@@ -167,15 +167,15 @@ class HoldingClient:
         try:
             place = HeldPlace.from_text("" if continued is None else continued.place)
         except MalformedPlace:
-            raise HeldFailure(name, Reason.HELD_LOST) from None
+            raise self._lost() from None
         if address is None or place.boot != address.boot:
             if remote is not None:
-                raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
+                raise self._lost(place.call)
             outgoing = self._outgoing(place.call, method, params, options)
             return await self._holder.send(ReplicaAddress(place.url, place.boot), outgoing)
         call = self._holder.calls.find(place.call, self._target(method, params, options["requester"]))
         if call is None:
-            raise HeldFailure(name, Reason.HELD_LOST, call_id=place.call)
+            raise self._lost(place.call)
         if continued is not None and continued.cancels:
             call.cancel()
             return {}
@@ -262,6 +262,11 @@ class HoldingClient:
         if isinstance(event, Stopped):
             raise self._stopped(call, event)
         return self._asked(call, event)
+
+    def _lost(self, call_id: bytes = b"") -> HeldFailure:
+        """Return that a call is not held here, counted."""
+        self._upstream.telemetry.failed(self._definition.name, Reason.HELD_LOST)
+        return HeldFailure(self._definition.name, Reason.HELD_LOST, call_id=call_id)
 
     def _asked(self, call: HeldCall, event: NextRound) -> HeldRound:
         address = ensured(self._holder.address, "no call begins without it")

@@ -59,6 +59,11 @@ class HeldLife:
         return self._state
 
     @property
+    def round(self) -> int:
+        """Return the round whose request comes next."""
+        return len(self._digests)
+
+    @property
     def due(self) -> float | None:
         """Return when to call `tick`. None: never again."""
         if self._is_forgotten:

@@ -231,7 +231,11 @@ class InSessions(Earlier):
             params = {"mode": "form", "message": said, "requestedSchema": form}
             stream.event({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params})
             await stream.drain()
-            answers.append([files, await self._answer_to(question)])
+            try:
+                answers.append([files, await asyncio.wait_for(self._answer_to(question), arguments.get("patience"))])
+            except TimeoutError:
+                answers.append([files, "no answer"])
+                break
         if "long" in arguments:
             answers.append("x" * arguments["long"])
         self._end(exchange, message, text(msgspec.json.encode(answers).decode()))
