@@ -446,3 +446,28 @@ async def test_a_session_of_one_call_is_opened_at_the_next_holder_if_one_is_away
     finally:
         await asyncio.to_thread(two["h1"].restart)
     assert [reply.text for reply in said] == [str(number) for number in range(6)]
+
+
+async def test_resources_and_completions_come_through_a_holder(site: Held) -> None:
+    async with site.at_edges() as user:
+        (uri, *_) = await user.names("resources")
+        read = (await user.send("resources/read", {"uri": uri})).result
+        assert read["contents"][0]["uri"] == uri
+        assert await user.names("prompts")
+
+
+async def test_a_replica_without_holders_serves_the_calls_that_wait_in_it_while_it_drains(tmp_path: Path) -> None:
+    site = Held(tmp_path, {}, ("h1", "h2"), GATEWAY_DRAIN_SECONDS="8")
+    for replica in site.replicas:
+        replica.environ["GATEWAY_HOLDERS"] = ""
+    with site:
+        one, other = site["h1"], site["h2"]
+        assert await asyncio.to_thread(
+            one.wait_for_log, "each replica has its own connections to an upstream", upstream="memory"
+        )
+        async with site.user("ada", urls=[one.url]) as here, site.user("ada", urls=[other.url]) as there:
+            params, reply = await asked(here, "ada")
+            one.signal(signal.SIGTERM)
+            one.wait_for_log("leaving")
+            assert (await to_its_end(there, params, reply)).said == texts_of("ada")
+        assert await asyncio.to_thread(one.wait) == 0
