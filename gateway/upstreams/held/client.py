@@ -249,7 +249,8 @@ class HoldingClient:
         self, method: str, params: Mapping[str, Any], options: RequestOptions, *, may_ask: bool = True
     ) -> Send:
         without: RequestOptions = {**options, "continued": None}
-        is_object = self._definition.transport == "python"  # which may also be called without a session
+        # An object that holders have may also be called without a session.
+        is_object = self._definition.transport == "python" and self._holder.holders is not None
         first = params if is_object else {name: params[name] for name in params if name not in _OF_NEXT_ROUNDS}
 
         def send(questions: Questions, on_notice: OnNotice, keep: Keep) -> Coroutine[Any, Any, dict[str, Any]]:
