@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocol.upstream.asking import AskedQuestion, AskedRound
+from gateway.protocol.upstream.asking import AskedQuestion
 from gateway.sealing.packing import pack, unpack
 from gateway.upstreams.client.hearing import Hearing
 from gateway.upstreams.client.stateless import HttpJob
@@ -34,7 +33,6 @@ SLOTS = st.builds(
     sent=st.booleans(),
     token=st.one_of(st.none(), TEXT),
     is_held=st.booleans(),
-    place=st.one_of(st.none(), TEXT),
 )
 
 
@@ -46,16 +44,6 @@ def test_a_slot_comes_back_as_it_was(slot: Slot) -> None:
 def test_no_state_is_not_an_empty_state() -> None:
     assert "state" not in Slot(b"").to_map()
     assert Slot(b"", state="").to_map()["state"] == ""
-
-
-def test_a_request_that_was_about_to_be_sent_can_be_sent_again_only_to_a_place() -> None:
-    sent = Slot(b"", sent=True)
-    assert not sent.can_resend
-    placed = msgspec.structs.replace(sent, place="h1.x")
-    assert placed.can_resend
-    asked = placed.asked(AskedRound((), "h1.y"), is_held=True)
-    assert asked.place is None, "the next request begins nothing"
-    assert asked.can_resend
 
 
 @pytest.mark.parametrize(
