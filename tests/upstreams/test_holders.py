@@ -371,7 +371,7 @@ def two(server: Checking, endpoint: TokenEndpoint, tmp_path_factory: pytest.Temp
         "orders": entry(server.url, credentials=exchange, scope="caller"),
         "each": entry(server.url, scope="call"),
     }
-    with Held(tmp_path_factory.mktemp("two"), upstreams, ("h1", "h2"), **endpoint.environ) as site:
+    with Held(tmp_path_factory.mktemp("two"), upstreams, ("h1", "h2"), None, **endpoint.environ) as site:
         site.wait_listed("memory")
         yield site
 
@@ -421,7 +421,7 @@ async def test_a_session_of_token_exchange_gets_the_exchanged_token_and_nobody_t
         assert (await user.call("orders__delete", {"on": "call"}, ANSWERS)).said
     seen = {exchange.header("authorization") for exchange in server.exchanges} - {None, ""}
     assert seen
-    assert all(each.startswith("Bearer issued-") for each in seen)
+    assert all(str(each).startswith("Bearer issued-") for each in seen)
     assert user.token in {form["subject_token"] for form in endpoint.forms}
     assert user.token not in two.logged_text()
     assert "issued-" not in two.logged_text()
