@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -95,8 +95,9 @@ def run(
         sockets = _make_sockets(settings.metrics_port, replicas, stack, console)
         filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in sockets)
         options = ["--reload"] if reload else []
+        holder = _make_holder(settings, filled, stack)
         fleet = Fleet(
-            _first_members(sockets, workers if store or settings.redis_url else 0, options),
+            _first_members(holder, sockets, workers if store or settings.redis_url else 0, options),
             filled,
             _maker(options, stack, has_metrics=settings.metrics_port is not None),
             keys,
@@ -305,6 +306,21 @@ def _make_sockets(
     ]
 
 
+def _make_holder(settings: Settings, environ: dict[str, str], stack: contextlib.ExitStack) -> _Replica | None:
+    """Open the sockets of a holder if an upstream may need one, unless the operator names others."""
+    if settings.upstreams is None or settings.holders:
+        return None
+    from gateway.upstreams.config import checks, reading  # noqa: PLC0415 - most runs have no upstreams
+
+    found = reading.UpstreamReader(Path(settings.upstreams)).read()
+    if not any(map(checks.may_keep_connections, found.definitions)):
+        return None
+    metrics = None if settings.metrics_port is None else stack.enter_context(listen(LOOPBACK, 0))
+    holder = _Replica("h1", stack.enter_context(listen(LOOPBACK, 0)), metrics)
+    environ["GATEWAY_HOLDERS"] = holder.url
+    return holder
+
+
 def _metrics_listeners(
     first: int | None, count: int, stack: contextlib.ExitStack, console: Console
 ) -> list[socket.socket | None]:
@@ -355,6 +371,10 @@ class _Replica:
         metrics = None if self.metrics is None else (LOOPBACK, self.metrics.getsockname()[1])
         return Member("replica", self._child(more), self.address, metrics)
 
+    def holder(self, more: list[str]) -> Member:
+        """Return the same for a holder, which gets no requests of clients."""
+        return replace(self.member(more), kind="holder", address=None)
+
     def _child(self, more: list[str]) -> Child:
         descriptors = [self.listener.fileno()]
         options = ["--fd", str(descriptors[0]), "--replica-id", self.name, "--metrics-host", LOOPBACK]
@@ -381,8 +401,11 @@ def _worker(name: str, more: list[str]) -> Member:
     return Member("worker", Child(name, [*START_GATEWAY, "worker", *options, *more]))
 
 
-def _first_members(replicas: Iterable[_Replica], workers: int, options: list[str]) -> dict[str, Member]:
-    members = [replica.member(options) for replica in replicas]
+def _first_members(
+    holder: _Replica | None, replicas: Iterable[_Replica], workers: int, options: list[str]
+) -> dict[str, Member]:
+    members = [] if holder is None else [holder.holder(options)]
+    members += [replica.member(options) for replica in replicas]
     members += [_worker(f"w{number}", options) for number in range(1, workers + 1)]
     return {member.child.name: member for member in members}
 

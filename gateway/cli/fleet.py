@@ -28,7 +28,8 @@ ROTATION_SECONDS: Final = 5.0
 
 DEMO_RELEASE: Final = "GATEWAY_DEMO_RELEASE"
 
-Kind: TypeAlias = Literal["replica", "worker"]
+Kind: TypeAlias = Literal["replica", "holder", "worker"]
+"""A holder is a replica that gets no requests of clients: see GATEWAY_HOLDERS."""
 
 
 class CannotDo(Exception):
@@ -37,9 +38,9 @@ class CannotDo(Exception):
 
 @dataclass(slots=True)
 class Member:
-    """One replica or worker.
+    """One replica, holder or worker.
 
-    `address` is where a replica listens.
+    `address` is where a replica listens to clients.
     """
 
     kind: Kind

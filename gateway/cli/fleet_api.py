@@ -33,7 +33,7 @@ FRAGMENT: Final = "fleet="
 MAX_HEAD_BYTES: Final = 16384
 READ_SECONDS: Final = 5.0
 
-_PATH: Final = re.compile(r"/(replicas|workers)/([A-Za-z0-9_-]{1,32})/(stop|kill|start)")
+_PATH: Final = re.compile(r"/(replicas|holders|workers)/([A-Za-z0-9_-]{1,32})/(stop|kill|start)")
 _KINDS: Final[Mapping[str, Kind]] = {"/replicas": "replica", "/workers": "worker"}
 
 
@@ -139,7 +139,10 @@ class FleetApi(Backends):
         running = [each for each in members if each.child.state == "ready"]  # others would keep the page waiting
         loads = await self._metrics.read({each.child.name: each.metrics for each in running if each.metrics})
         return {
-            "replicas": [_shown(each) | loads.get(each.child.name, {}) for each in members if each.kind == "replica"],
+            **{
+                f"{kind}s": [_shown(each) | loads.get(each.child.name, {}) for each in members if each.kind == kind]
+                for kind in ("replica", "holder")
+            },
             "workers": [_shown(each) for each in members if each.kind == "worker"],
             "store": {"state": "running" if self._has_store else "external"},
             "keys": self._keys(),

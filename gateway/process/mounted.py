@@ -137,8 +137,8 @@ def _below(prefix: str, settings: Settings) -> Settings:
     if not prefix.endswith(ENDPOINT_PATH):
         return settings
     own = None if settings.replica_url is None else whole(settings.replica_url)
-    lists = {name: tuple(map(whole, getattr(settings, name))) for name in ("peers", "holders")}
-    return settings.model_copy(update={"replica_url": own, **lists})
+    others = {"peers": tuple(map(whole, settings.peers)), "holders": tuple(map(whole, settings.holders))}
+    return settings.model_copy(update={"replica_url": own, **others})
 
 
 def _without_programs(settings: Settings) -> Settings:

@@ -548,7 +548,7 @@ class Settings(BaseSettings):
         tuple[str, ...], *_list(_check_replica_url, "http or https URLs without a user, a query or a fragment")
     ] = ()
     """The URLs of the replicas that have all sessions, programs and server objects of upstreams, separated by commas.
-    All processes need the same list. Unset: each replica has its own."""
+    Unset: each replica has its own."""
 
     replica_header: _Switch = True
     """Whether responses carry `X-Gateway-Replica` with the replica's id."""

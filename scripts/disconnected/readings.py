@@ -28,6 +28,7 @@ OTHER_MEANINGS: Final = {
     "max_connections": ("gateway/upstreams/", "gateway/http_client/", "gateway/process/upstreams.py"),
     "max_result_bytes": ("gateway/upstreams/", "gateway/cli/upstream_call.py"),
     "head_seconds": ("gateway/observability/",),
+    "holders": ("gateway/upstreams/held/",),
 }
 """Where a name of a setting means something else, such as an option of a tool or an upstream's own limit."""
 SEPARATE: Final = ("gateway/settings/", "gateway/sizing/", "gateway/demo/", "gateway/testing/")

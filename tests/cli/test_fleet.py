@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.cli import dev as dev_command
 from gateway.cli.fleet import CannotDo, KeyFile
+from gateway.settings.model import Settings
 from loadtest.cluster import wait_until
 from tests.cli.test_dev import Dev
 from tests.integration.raw import headers_of, tool_call
@@ -158,3 +161,49 @@ def test_a_step_waits_until_all_processes_have_the_last_one(tmp_path: Path) -> N
     keys.rotate()
     with pytest.raises(CannotDo):
         keys.rotate()
+
+
+MEMORY = Path(__file__).parents[1] / "upstreams" / "servers" / "memory.py"
+
+
+def written(folder: Path, **upstreams: Any) -> str:
+    path = folder / "upstreams.json"
+    path.write_text(json.dumps({"mcpServers": upstreams}))
+    return str(path)
+
+
+def test_programs_run_in_a_holder_that_gets_no_requests_of_clients(tmp_path: Path) -> None:
+    program = {"command": sys.executable, "args": ["-S", str(MEMORY)], "env": {"NOTES": str(tmp_path / "notes")}}
+    options = ("--workers", "0", "--upstreams", written(tmp_path, memory=program))
+    with closing(Dev(*options, cwd=tmp_path)) as dev:
+        dev.read_until_ready()
+        page = Page(dev)
+        _, fleet = page.send("GET", headers={"X-Fleet-Token": page.token})
+        assert [each["id"] for each in fleet["holders"]] == ["h1"]
+        assert {each["id"] for each in fleet["replicas"]} == {"r1", "r2"}
+        message = tool_call("memory__about", {})
+        replies = [page.ask("POST", "/mcp", json.dumps(message).encode(), headers_of(message)) for _ in range(4)]
+        assert {replica for _, _, replica in replies} == {"r1", "r2"}
+        assert len({reply["result"]["content"][0]["text"] for _, reply, _ in replies}) == 1, "one program"
+        assert page.order("/holders/h1/kill")[0] == 200
+
+
+@pytest.mark.setting("holders", "upstreams", "metrics_port")
+def test_a_holder_is_started_if_an_upstream_may_keep_connections(tmp_path: Path) -> None:
+    def made(upstream: Any, **values: Any) -> tuple[Any, dict[str, str]]:
+        environ: dict[str, str] = {}
+        settings = Settings.load({}, upstreams=written(tmp_path, one=upstream), **values)
+        with ExitStack() as stack:
+            holder = dev_command._make_holder(settings, environ, stack)
+            return holder, environ
+
+    url = {"url": "http://127.0.0.1:9/mcp"}
+    for upstream in ({"command": "true"}, {"python": "a:b"}, url):
+        holder, environ = made(upstream)
+        assert holder.name == "h1"
+        assert holder.metrics is not None
+        assert environ["GATEWAY_HOLDERS"].startswith("http://127.0.0.1:")
+    assert made({"command": "true"}, metrics_port="off")[0].metrics is None
+    assert made({**url, "gateway": {"era": "stateless"}}) == (None, {})
+    assert made({"command": "true"}, holders="http://h-0") == (None, {})
+    assert dev_command._make_holder(Settings.load({}), {}, ExitStack()) is None

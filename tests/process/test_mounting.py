@@ -300,7 +300,7 @@ async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None
         assert len(seen) == count
 
 
-@pytest.mark.setting("replica_url", "peers")
+@pytest.mark.setting("replica_url", "peers", "holders")
 @pytest.mark.parametrize(
     ("prefix", "given", "used"),
     [
@@ -314,8 +314,8 @@ async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None
 def test_the_urls_of_replicas_keep_the_path_of_the_mount_even_if_that_is_mcp(
     prefix: str, given: str, used: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = _below(prefix, Settings.load({}, replica_url=given, peers=f"{given},http://r2/other"))
-    assert (settings.replica_url, settings.peers[0]) == (used, used)
+    settings = _below(prefix, Settings.load({}, replica_url=given, peers=f"{given},http://r2/other", holders=given))
+    assert (settings.replica_url, settings.peers[0], settings.holders) == (used, used, (used,))
     mount(FastAPI(), prefix, replica_url=given, public_url=f"http://127.0.0.1{prefix}/mcp")
     assert "the URL does not end with the path of the gateway" not in caplog.text
 

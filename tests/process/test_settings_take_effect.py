@@ -558,7 +558,7 @@ def test_a_replica_sends_requests_to_the_holders_unless_it_is_one() -> None:
     receiver: Any = SimpleNamespace(handle=lambda kind, _handler: kinds.add(kind))
     sender: Any = None
 
-    def made(**values: str) -> Holder:
+    def made(**values: Any) -> Holder:
         return replica._hold(Settings.load({}, **values), ReplicaAddress("http://h-0", bytes(16)), sender, receiver)
 
     holders = made(holders="http://h-0,http://h-1").holders

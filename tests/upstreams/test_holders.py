@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gateway.upstreams.held.holders import FRESH_SECONDS
 from loadtest.cluster import Replica, wait_until
 from tests.storage.servers import Server
 from tests.token_endpoint import TokenEndpoint
+from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.session import InSessions
 from tests.upstreams.site import Site, User, entry
 from tests.upstreams.wires import WIRES, speaking
@@ -85,14 +87,27 @@ def texts_of(owner: str) -> list[list[str]]:
     return [[text, text] for text in (f"Delete {files} files of {owner}?" for files in (3, 300))]
 
 
+@dataclass
+class Checking(InSessions):
+    """Refuses the credentials in `revoked`."""
+
+    revoked: set[str | None] = field(default_factory=set)
+
+    async def handle(self, exchange: Exchange) -> None:
+        if exchange.header("authorization") in self.revoked:
+            exchange.reply(401)
+        else:
+            await super().handle(exchange)
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[InSessions]:
-    with InSessions() as server:
+def server() -> Iterator[Checking]:
+    with Checking() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def site(server: InSessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
+def site(server: Checking, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
     upstreams = {"held": entry(server.url, scope="caller")}
     with Held(tmp_path_factory.mktemp("held"), upstreams) as site:
         site.wait_listed("memory")
@@ -126,7 +141,7 @@ async def test_questions_in_sessions_are_answered_over_edges(site: Held, wire: s
     assert json.loads(text_of(result)) == expected
 
 
-async def test_a_caller_has_one_session_and_another_caller_another(site: Held, server: InSessions) -> None:
+async def test_a_caller_has_one_session_and_another_caller_another(site: Held, server: Checking) -> None:
     before = set(server.open)
     async with site.at_edges("carol") as carol, site.at_edges("dan") as dan:
         for user in (carol, dan):
@@ -348,7 +363,7 @@ def endpoint() -> Iterator[TokenEndpoint]:
 
 
 @pytest.fixture(scope="module")
-def two(server: InSessions, endpoint: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
+def two(server: Checking, endpoint: TokenEndpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
     exchange = {"kind": "token_exchange", "audience": "orders"}
     upstreams = {
         "object": {**OBJECT, "gateway": {}},
@@ -356,9 +371,16 @@ def two(server: InSessions, endpoint: TokenEndpoint, tmp_path_factory: pytest.Te
         "orders": entry(server.url, credentials=exchange, scope="caller"),
         "each": entry(server.url, scope="call"),
     }
-    with Held(tmp_path_factory.mktemp("two"), upstreams, ("h1", "h2"), **endpoint.environ) as site:
+    with Held(tmp_path_factory.mktemp("two"), upstreams, ("h1", "h2"), None, **endpoint.environ) as site:
         site.wait_listed("memory")
         yield site
+
+
+async def test_streams_of_changes_end_quietly_with_their_readers(two: Held) -> None:
+    two["r2"].kill()
+    await asyncio.to_thread(two["r2"].restart)
+    await asyncio.to_thread(two.wait_listed, "memory")
+    assert not [line for name in ("h1", "h2") for line in two[name].logged("request failed")]
 
 
 async def test_each_connection_is_at_one_of_two_holders(two: Held) -> None:
@@ -392,17 +414,28 @@ async def test_objects_are_served_by_holders_alone(two: Held, name: str) -> None
 
 
 async def test_a_session_of_token_exchange_gets_the_exchanged_token_and_nobody_the_callers_own(
-    two: Held, server: InSessions, endpoint: TokenEndpoint
+    two: Held, server: Checking, endpoint: TokenEndpoint
 ) -> None:
     server.exchanges.clear()
     async with two.at_edges("canary") as user:
         assert (await user.call("orders__delete", {"on": "call"}, ANSWERS)).said
     seen = {exchange.header("authorization") for exchange in server.exchanges} - {None, ""}
     assert seen
-    assert all(each.startswith("Bearer issued-") for each in seen)
+    assert all(str(each).startswith("Bearer issued-") for each in seen)
     assert user.token in {form["subject_token"] for form in endpoint.forms}
     assert user.token not in two.logged_text()
     assert "issued-" not in two.logged_text()
+
+
+async def test_a_token_that_was_revoked_is_renewed_for_the_holder(two: Held, server: Checking) -> None:
+    async with two.user("revoked", urls=[two["r1"].url]) as user:
+        assert (await user.call("orders__echo", {"text": "before"})).text == "before"
+        server.revoked = {exchange.header("authorization") for exchange in server.exchanges}
+        server.exchanges.clear()
+        try:
+            assert (await user.call("orders__echo", {"text": "after"})).text == "after"
+        finally:
+            server.revoked = set()
 
 
 async def test_a_session_of_one_call_is_opened_at_the_next_holder_if_one_is_away(two: Held) -> None:
@@ -413,3 +446,28 @@ async def test_a_session_of_one_call_is_opened_at_the_next_holder_if_one_is_away
     finally:
         await asyncio.to_thread(two["h1"].restart)
     assert [reply.text for reply in said] == [str(number) for number in range(6)]
+
+
+async def test_resources_and_completions_come_through_a_holder(site: Held) -> None:
+    async with site.at_edges() as user:
+        (uri, *_) = await user.names("resources")
+        read = (await user.send("resources/read", {"uri": uri})).result
+        assert read["contents"][0]["uri"] == uri
+        assert await user.names("prompts")
+
+
+async def test_a_replica_without_holders_serves_the_calls_that_wait_in_it_while_it_drains(tmp_path: Path) -> None:
+    site = Held(tmp_path, {}, ("h1", "h2"), GATEWAY_DRAIN_SECONDS="8")
+    for replica in site.replicas:
+        replica.environ["GATEWAY_HOLDERS"] = ""
+    with site:
+        one, other = site["h1"], site["h2"]
+        assert await asyncio.to_thread(
+            one.wait_for_log, "each replica has its own connections to an upstream", upstream="memory"
+        )
+        async with site.user("ada", urls=[one.url]) as here, site.user("ada", urls=[other.url]) as there:
+            params, reply = await asked(here, "ada")
+            one.signal(signal.SIGTERM)
+            one.wait_for_log("leaving")
+            assert (await to_its_end(there, params, reply)).said == texts_of("ada")
+        assert await asyncio.to_thread(one.wait) == 0

@@ -93,6 +93,11 @@ def warnings(found: UpstreamFile, settings: Settings) -> Iterator[str]:
             )
 
 
+def may_keep_connections(definition: Definition) -> bool:
+    """Return whether an upstream may be called in sessions, or lives in a process of the gateway."""
+    return definition.transport != "http" or not {"auto", "session"}.isdisjoint(definition.era.values)
+
+
 def _shares_a_session(definition: Definition) -> bool:
     """Return whether the configuration says so: an upstream over HTTP may turn out to need no session."""
     is_called_in_one = definition.transport == "stdio" or "session" in definition.era.values

@@ -119,10 +119,26 @@ class HoldingClient:
         if self._holder.holders is None:
             self._report_own_connections()
             return await self._begun(call_id, method, params, options)
+        try:
+            return await self._elsewhere(call_id, method, params, options)
+        except UpstreamFailure as failure:
+            if failure.reason is not Reason.UNAUTHORIZED or not await self._has_renewed(options["requester"]):
+                raise
+        return await self._elsewhere(self._holder.calls.new_id(), method, params, options)
+
+    async def _elsewhere(
+        self, call_id: bytes, method: str, params: Mapping[str, Any], options: RequestOptions
+    ) -> dict[str, Any]:
         order = self._order(method, options["requester"], call_id)
         here = functools.partial(self._begun, call_id, method, params, options)
         prepare = functools.partial(self._prepared, call_id, method, params, options)
         return await self._holder.begin(order, prepare, here)
+
+    async def _has_renewed(self, requester: UpstreamCaller) -> bool:
+        """Replace the token of a caller that the upstream has refused, which only this process can; see `renew`."""
+        if requester.exchange is None or requester.may_lack_token:
+            return False
+        return await self._credentials.renew(requester, await self._credentials.headers(requester))
 
     async def serve(self, message: RequestMessage, on_notice: OnNotice) -> dict[str, Any]:
         """Send a request of another process, and return its result; see `request`."""
@@ -186,16 +202,18 @@ class HoldingClient:
         return self._result(call, await call.result(waiter, self._sending(method, params, options)))
 
     def _order(self, method: str, requester: UpstreamCaller, call_id: bytes) -> list[str]:
-        """Return the holders that may have the connection of a request; another one only if no other request uses it.
+        """Return the holders that may have the connection of a request: more than one only if no call shares it.
 
         Requests with the same key share a connection: see `SessionClient`. All calls of an object go to the same one.
         """
         definition, holders = self._definition, ensured(self._holder.holders, "callers check it")
-        scope, is_object = definition.session_scope, definition.transport == "python"
-        is_alone = scope == "call" and (is_object or method in ASKING_METHODS)
-        whose = (() if is_object else call_id) if is_alone else () if scope == "shared" else requester.key
+        scope, whose = definition.session_scope, requester.key
+        if scope == "shared" or (scope == "call" and definition.transport == "python"):
+            whose = ()
+        elif scope == "call" and method in ASKING_METHODS:
+            whose = call_id
         order = holders.order(_encode([definition.name, definition.identity, whose]))
-        return order if is_alone else order[:1]
+        return order if scope == "call" else order[:1]
 
     async def _prepared(
         self, call_id: bytes, method: str, params: Mapping[str, Any], options: RequestOptions
@@ -239,7 +257,8 @@ class HoldingClient:
         self, method: str, params: Mapping[str, Any], options: RequestOptions, *, may_ask: bool = True
     ) -> Send:
         without: RequestOptions = {**options, "continued": None}
-        is_object = self._definition.transport == "python"  # which may also be called without a session
+        # An object that holders have may also be called without a session.
+        is_object = self._definition.transport == "python" and self._holder.holders is not None
         first = params if is_object else {name: params[name] for name in params if name not in _OF_NEXT_ROUNDS}
 
         def send(questions: Questions, on_notice: OnNotice, keep: Keep) -> Coroutine[Any, Any, dict[str, Any]]:

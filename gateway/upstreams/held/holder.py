@@ -353,8 +353,10 @@ async def _run_until(event: asyncio.Event, running: Coroutine[Any, Any, None]) -
     task, waiting = asyncio.create_task(running), asyncio.create_task(event.wait())
     try:
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
     finally:
+        has_ended = task.done()
         task.cancel()
         waiting.cancel()
+        await asyncio.wait({task, waiting})
+    if has_ended:
+        task.result()

@@ -47,7 +47,7 @@ class Holders:
     """The processes that have all connections of upstreams in sessions.
 
     A request is sent only to a process that has answered a moment ago. So nothing was sent of a request that waits for
-    a holder, and no request that is sent again can begin in a process that took the place of the first.
+    a holder. No request that is sent again can begin in a process that took the place of the first.
 
     Args:
         urls: where they are. This process has the connections that belong to `own_url`.

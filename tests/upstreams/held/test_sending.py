@@ -28,7 +28,7 @@ from gateway.upstreams.ports import NOBODY
 
 H0, H1 = "http://h-0", "http://h-1"
 CALL = b"c" * 16
-RESULT = {"content": []}
+RESULT: dict[str, Any] = {"content": []}
 
 Says = Callable[[ReplicaAddress, str], Mapping[str, Any]]
 

@@ -91,6 +91,7 @@ export function Fleet({ app }) {
       <button type="button" class="quiet" onClick=${() => fleet.order("/replicas")}>Add a replica</button></div>
     <ul class="processes">
       ${state.replicas.map((replica) => html`<${Process} key=${replica.id} of=${replica} kind="replicas" fleet=${fleet} />`)}
+      ${state.holders.map((holder) => html`<${Process} key=${holder.id} of=${holder} kind="holders" fleet=${fleet} />`)}
       ${state.workers.map((worker) => html`<${Process} key=${worker.id} of=${worker} kind="workers" fleet=${fleet} />`)}
     </ul>
     <dl class="facts">
