@@ -21,8 +21,8 @@ MAX_QUESTIONS: Final = 1000
 
 _METHOD_NOT_FOUND: Final = -32601
 _NO_USER: Final = (
-    "no user is asked outside of a call, by a client that declares no questions, where the option"
-    ' "ask" of the upstream is refuse, or in a task if GATEWAY_HOLDERS is not set'
+    "no user is asked outside of a call, by a client that declares no questions,"
+    ' where the option "ask" is refuse, or in a task without GATEWAY_HOLDERS'
 )
 """Why a question is refused that belongs to no call, or to one without `Questions`."""
 SHARED: Final = 'callers share this connection; the option "scope" of the upstream, set to caller, gives each their own'
@@ -69,9 +69,14 @@ class OpenQuestions:
         self._open: dict[RequestId, tuple[Hashable, asyncio.Task[None]]] = {}
 
     def take(self, asked: ServerRequest, questions: Questions, call: Hashable) -> bool:
-        """Have a question answered that belongs to a call. Return False if one with its id is open."""
+        """Have a question answered that belongs to a call. Return False if it is to be refused.
+
+        If the same one is open, as on a stream that is resumed, it is not asked again.
+        """
         request_id = asked.request_id
-        if request_id is None or request_id in self._open or self._taken[call] >= MAX_QUESTIONS:
+        if request_id in self._open:
+            return self._open[request_id][0] == call
+        if request_id is None or self._taken[call] >= MAX_QUESTIONS:
             return False
         self._taken[call] += 1
         task = asyncio.create_task(self._answered(request_id, asked, questions))

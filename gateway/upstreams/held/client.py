@@ -179,7 +179,7 @@ class HoldingClient:
         remote: RequestMessage | None = None,
     ) -> dict[str, Any]:
         """Bring the answers to the call that is held, and wait for what comes next."""
-        name, address, continued = self._definition.name, self._holder.address, options.get("continued")
+        address, continued = self._holder.address, options.get("continued")
         try:
             place = HeldPlace.from_text("" if continued is None else continued.place)
         except MalformedPlace:
