@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownHolder:
     """The state of one holder. `boot` is None while it takes no new requests."""
 
     boot: bytes | None = None
@@ -57,7 +57,7 @@ class Holders:
         self.urls = tuple(dict.fromkeys(urls))
         self._sender = sender
         self._own_url = own_url
-        self._known = {url: _Known() for url in self.urls}
+        self._known = {url: _KnownHolder() for url in self.urls}
 
     def order(self, key: bytes) -> list[str]:
         """Return the URLs of the holders in the order in which they should have the connection with a key."""
@@ -105,7 +105,7 @@ class Holders:
                 return await asyncio.shield(known.asking)
         return None
 
-    async def _asked(self, url: str, known: _Known) -> bytes | None:
+    async def _asked(self, url: str, known: _KnownHolder) -> bytes | None:
         known.boot, problem = None, "it does not answer"
         try:
             known.boot = await say_hello(self._sender, ReplicaAddress(url, NO_BOOT))
@@ -119,7 +119,7 @@ class Holders:
         known.until = asyncio.get_running_loop().time() + FRESH_SECONDS
         return known.boot
 
-    def _report(self, url: str, known: _Known, problem: str) -> None:
+    def _report(self, url: str, known: _KnownHolder, problem: str) -> None:
         """Log that a holder takes no requests, or takes them again, once."""
         if problem and problem != known.problem:
             log.warning("a holder takes no requests", extra={"url": url, "reason": problem})
