@@ -1,4 +1,4 @@
-"""The manifests with holders: they build, are valid, and a holder is found by its name until its last call has ended."""
+"""The manifests with holders: they are valid, and a holder is found by its name until its last call has ended."""
 
 from __future__ import annotations
 
