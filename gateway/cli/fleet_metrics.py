@@ -17,6 +17,7 @@ _SECONDS: Final = 1.0
 _MAX_BYTES: Final = 1 << 20
 _LEGS: Final = b"gateway_legs_total{"
 _IN_FLIGHT: Final = b"gateway_requests_in_flight "
+_HELD: Final = b"gateway_upstream_held_calls{"
 _SHED: Final = b'outcome="shed"'
 
 
@@ -28,7 +29,7 @@ class FleetMetrics:
         self._loads: dict[str, dict[str, Any]] = {}
 
     async def read(self, places: Mapping[str, Address]) -> Mapping[str, dict[str, Any]]:
-        """Return `inFlight`, `legs` and `shed` of each replica that answers, by its name."""
+        """Return `inFlight`, `legs`, `shed` and `held` of each replica that answers, by its name."""
         now = time.monotonic()
         if now - self._read_at >= FRESH_SECONDS:
             self._read_at = now
@@ -47,13 +48,15 @@ async def _fetch(place: Address) -> bytes:
 
 
 def _load(text: bytes) -> dict[str, Any]:
-    load = {"inFlight": 0, "legs": 0, "shed": 0}
+    load = {"inFlight": 0, "legs": 0, "shed": 0, "held": 0}
     for line in text.splitlines():
         if line.startswith(_LEGS):
             count = round(float(line.rpartition(b" ")[2]))
             load["legs"] += count
             if _SHED in line:
                 load["shed"] += count
+        elif line.startswith(_HELD):
+            load["held"] += round(float(line.rpartition(b" ")[2]))
         elif line.startswith(_IN_FLIGHT):
             load["inFlight"] = round(float(line.rpartition(b" ")[2]))
     return load

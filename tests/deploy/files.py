@@ -53,9 +53,9 @@ def checked(*command: str, cwd: Path = REPOSITORY) -> str:
     return done.stdout
 
 
-def compose() -> dict[str, Any]:
-    """Return the compose file, with every variable at its default."""
-    text = _VARIABLE.sub(lambda found: found[2], COMPOSE.read_text())
+def compose(file: Path = COMPOSE) -> dict[str, Any]:
+    """Return a compose file, with every variable at its default."""
+    text = _VARIABLE.sub(lambda found: found[2], file.read_text())
     assert "${" not in text
     document = yaml.safe_load(text)
     assert isinstance(document, dict)

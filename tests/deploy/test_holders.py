@@ -1,4 +1,4 @@
-"""The manifests with holders: they build, are valid, and a holder is found by name until its last call has ended."""
+"""The deployments with holders: they are valid, and a holder is found by its name until its last call has ended."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ import pytest
 from gateway.settings.model import Settings
 from loadtest.cluster import new_key
 from tests.deploy.files import (
+    DEPLOY,
     IMAGE,
     KUBERNETES,
     MARGIN_SECONDS,
     SETTINGS,
     checked,
+    compose,
     drain_seconds,
     environment,
     manifests,
+    seconds,
     slow_tool,
 )
 from tests.deploy.test_kubernetes import CLUSTER_VERSIONS, Objects, of_kind
 
 pytestmark = pytest.mark.slow
 
+HELD = compose(DEPLOY / "compose.holders.yaml")["services"]
+SERVICES = compose()["services"]
 OVERLAY = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
@@ -138,3 +143,33 @@ def test_only_processes_of_the_gateway_reach_a_holder(objects: Objects) -> None:
     assert towards["podSelector"] == ours
     (rule,) = towards["egress"]
     assert rule["to"] == [{"podSelector": policy["podSelector"]}]
+
+
+def test_compose_adds_a_holder_that_every_process_knows() -> None:
+    assert set(HELD) - set(SERVICES) == {"holder"}
+    holder = HELD["holder"]["environment"]
+    for name in ("gateway", "worker", "own", "holder"):
+        given = HELD[name]["environment"]
+        assert set(given) <= SETTINGS
+        assert (given["GATEWAY_HOLDERS"], given["GATEWAY_UPSTREAMS"]) == (
+            "http://holder:8080",
+            "/upstreams/upstreams.json",
+        )
+        (file,) = (mount for mount in HELD[name]["volumes"] if mount.endswith(":/upstreams/upstreams.json:ro"))
+        assert (DEPLOY / file.partition(":")[0]).exists()
+    assert holder["GATEWAY_REPLICA_URL"] == holder["GATEWAY_HOLDERS"]
+    shared = SERVICES["worker"]["environment"].keys() - {"GATEWAY_DRAIN_SECONDS"}
+    assert {name: holder[name] for name in shared} == {name: SERVICES["worker"]["environment"][name] for name in shared}
+    assert HELD["holder"]["networks"] == SERVICES["gateway"]["networks"]
+    assert HELD["holder"]["depends_on"] == SERVICES["gateway"]["depends_on"]
+
+
+def test_compose_confines_a_holder_as_a_replica_and_gives_it_time() -> None:
+    holder, replica = HELD["holder"], SERVICES["gateway"]
+    for name in ("image", "read_only", "cap_drop", "security_opt", "restart"):
+        assert holder[name] == replica[name]
+    needed = drain_seconds(holder["environment"], worker=False)
+    assert seconds(holder["stop_grace_period"]) >= needed + MARGIN_SECONDS
+    assert needed > 2 * drain_seconds(replica["environment"], worker=False)
+    (balancer,) = (service for name, service in SERVICES.items() if name == "haproxy")
+    assert "holder" not in str(balancer["environment"])

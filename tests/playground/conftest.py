@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ import pytest
 from loadtest.cluster import Cluster, clean_environment
 from tests.cli.test_dev import Dev
 from tests.process.test_embedding import Host
+from tests.upstreams.servers.session import InSessions
+from tests.upstreams.site import entry
 
 HERE = Path(__file__).parent
 
@@ -32,6 +35,18 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     with closing(Dev("--tools", tools, "--workers", "0", cwd=tmp_path_factory.mktemp("asking"))) as dev:
         dev.read_until_ready()
         yield dev
+
+
+@pytest.fixture(scope="module")
+def holding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """A run with a server that asks in the middle of its calls."""
+    folder = tmp_path_factory.mktemp("holding")
+    with InSessions() as server:
+        upstreams = {"mcpServers": {"held": entry(server.url, scope="caller")}}
+        (folder / "upstreams.json").write_text(json.dumps(upstreams))
+        with closing(Dev("--upstreams", "upstreams.json", "--workers", "0", cwd=folder)) as dev:
+            dev.read_until_ready()
+            yield dev
 
 
 @pytest.fixture(scope="module")

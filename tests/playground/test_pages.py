@@ -53,6 +53,11 @@ def test_people_can_call_answer_and_inspect_everything(asking: Dev, script: str)
 
 
 @pytest.mark.timeout(SECONDS)
+def test_people_see_which_process_holds_a_call_of_a_server_that_waits(holding: Dev) -> None:
+    run("held", HELD_URL=holding.page)
+
+
+@pytest.mark.timeout(SECONDS)
 def test_texts_stay_texts_and_other_pages_can_do_nothing(hostile: Dev) -> None:
     run("hostile", HOSTILE_URL=hostile.page)
 

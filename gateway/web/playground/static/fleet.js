@@ -1,6 +1,6 @@
 // The processes of `gateway dev`: what they do, and orders to them.
 
-import { Replica, html } from "./view.js";
+import { Replica, clock, html } from "./view.js";
 
 const POLL_MS = 1000;
 const FRAGMENT = "#fleet=";
@@ -20,6 +20,8 @@ export class FleetControl {
   constructor(token, onChange) {
     this.state = null;
     this.said = "";
+    /** Since when each replica holds calls that wait for their users. */
+    this.heldSince = new Map();
     this._orders = 0;
     this._isLost = false;
     this._onChange = onChange;
@@ -67,6 +69,8 @@ export class FleetControl {
 
   _take({ said: _, ...state }) {
     this.state = state;
+    const holding = state.replicas.filter((replica) => replica.held > 0).map((replica) => replica.id);
+    this.heldSince = new Map(holding.map((id) => [id, this.heldSince.get(id) ?? Date.now()]));
   }
 
   async _send(method, path) {
@@ -112,6 +116,7 @@ function Process({ of, kind, fleet }) {
     <span class="state">${of.state}</span>
     <span class="quiet-text">${of.pid ? `pid ${of.pid}` : ""}</span>
     ${of.legs !== undefined && runs && html`<span class="numbers" title="requests in flight, legs, legs handed over">${of.inFlight} in flight · ${of.legs} ${of.legs === 1 ? "leg" : "legs"} · ${of.shed} shed</span>`}
+    ${of.held > 0 && runs && html`<span class="chip" title="calls of other servers that wait here for their users; they are lost with the process">holds ${of.held} since ${clock(fleet.heldSince.get(of.id))}</span>`}
     <span class="grow"></span>
     ${runs
       ? html`<button type="button" class="quiet" aria-label=${`stop ${of.id}`} onClick=${order("stop")}>Stop</button>

@@ -95,7 +95,7 @@ function Outcome({ leg, call, app, isLast }) {
         return html`<p class="given">It asked: ${Object.entries(leg.questions).map(([key, question]) => html`<span>${question.params?.message ?? ""} <code>${key}</code></span> `)}
           <button type="button" class="quiet" onClick=${() => setAgain(true)}>Answer differently</button></p>`;
       }
-      return html`<${Whereabouts} leg=${leg} app=${app} /><${Questions} questions=${leg.questions} isBusy=${call.isRunning} given=${call.answersTo(leg)}
+      return html`<${Whereabouts} leg=${leg} call=${call} app=${app} /><${Questions} questions=${leg.questions} isBusy=${call.isRunning} given=${call.answersTo(leg)}
         send=${(answers) => { setAgain(false); app.calls.answer(call, leg, answers, { replica: app.chosenReplica }); }}
         label=${app.chosenReplica ? `Answer on ${app.chosenReplica}` : "Answer"}
         extra=${(collect) => html`<button type="button" class="quiet" title="change one character of the sealed state, and see what the gateway says"
@@ -114,12 +114,17 @@ function Outcome({ leg, call, app, isLast }) {
   }
 }
 
-/** Where a call is while its question waits: nowhere but in this page. */
-function Whereabouts({ leg, app }) {
+/** Where a call is while its question waits: nowhere but in this page, unless another server waits in the middle of it. */
+function Whereabouts({ leg, call, app }) {
+  const isUpstreams = call.title.includes("__");
+  const holders = isUpstreams ? [...(app.fleet?.heldSince ?? [])] : [];
   const isGone = app.fleet?.state && leg.replica && !app.fleet.isReady(leg.replica);
   return html`<p class="given">
     ${isGone && html`<strong class="problem">${leg.replica} is not running any more.</strong>`}
-    ${" "}The call waits in this page alone: ${size(leg.stateBytes)} of sealed state. Any replica can continue it.
+    ${holders.length > 0 && html` The server waits in the middle of its call, held by ${holders.map(([id, since], place) => html`${place > 0 && " or "}<${Replica} id=${id} /> since ${clock(since)}`)}.`}
+    ${" "}${isUpstreams
+      ? html`This page has ${size(leg.stateBytes)} of sealed state. Any replica can take the answer${holders.length > 0 && ", while that one runs"}.`
+      : html`The call waits in this page alone: ${size(leg.stateBytes)} of sealed state. Any replica can continue it.`}
   </p>`;
 }
 
