@@ -340,3 +340,11 @@ async def test_a_large_result_is_given_again_too(site: Site) -> None:
         last = {**params, **await user.retry(reply, ANSWERS)}
         results = [(await user.send("tools/call", last)).said for _ in range(4)]
     assert results == 4 * [[[3, EACH_ITS_OWN[0][1]], "x" * 300_000]]
+
+
+async def test_a_call_that_may_not_ask_takes_no_question_from_one_that_may(site: Site) -> None:
+    async with site.user("tess", urls=site.urls[:1]) as user, site.user("tess", urls=site.urls[:1]) as mute:
+        mute.capabilities = {}
+        slow = asyncio.create_task(mute.call("child__slow", {"seconds": 1}))
+        assert (await user.call("child__delete", answers=ANSWERS)).said == EACH_ITS_OWN
+        assert (await slow).said == {"seconds": 1}

@@ -65,7 +65,7 @@ class SessionClient:
         ends_at = loop.time() + options["seconds"]
         key = self._key(method, options["requester"])
         questions = options.get("questions")
-        if key is None or questions is None or not self._has_turns(options["requester"]):
+        if key is None or method not in ASKING_METHODS or not self._has_turns(options["requester"]):
             return await self._request(key, method, params, ends_at, options)
         async with contextlib.AsyncExitStack() as stack:
             try:

@@ -122,7 +122,7 @@ class LegacyCalls:
         ran = await leg(incoming)
         if not conversation.questions:
             return ran
-        with self._open(incoming, conversation) as call, self._abandoning(incoming, conversation):
+        with self._abandoning(incoming, conversation), self._open(incoming, conversation) as call:
             asked: Counter[str] = Counter()
             while conversation.questions:
                 asked.update(conversation.questions.keys())
