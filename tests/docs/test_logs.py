@@ -85,7 +85,18 @@ def audit_fields() -> dict[str, set[str]]:
     """Return the fields of each kind of audit line with all values present."""
     lines: list[bytes] = []
     audit, caller = AuditLog(lines.append, "r1", lambda: 0.0, as_json=True), Principal("i", "s", "c")
-    audit.leg(caller, "tools/call", "x", flow="f", leg=1, outcome="completed", seconds=0.0, task="t", upstream="u")
+    audit.leg(
+        caller,
+        "tools/call",
+        "x",
+        flow="f",
+        leg=1,
+        outcome="completed",
+        seconds=0.0,
+        task="t",
+        upstream="u",
+        late_answer=True,
+    )
     audit.refused(InvalidRequestState(RejectReason.EXPIRED), caller, method="tools/call", target="x", client="c")
     audit.task(caller, "tasks/update", "x", task="t", phase="queued")
     audit.operator("root", "tasks/cancel", "x", task="t", owner="0" * 64, phase="queued")

@@ -40,6 +40,7 @@ SENT_BY_SERVERS: Final = {
     "notifications/tasks/status",
     "notifications/resources/updated",  # read from upstreams, as is the next one
     "notifications/subscriptions/acknowledged",
+    "notifications/elicitation/complete",
     "resources/updated",  # these two are notifications, and their prefix is put before them
     "subscriptions/acknowledged",
 }

@@ -422,6 +422,7 @@ async def test_errors_are_logged_under_the_name_of_the_upstream_within_bounds(
     assert logged(caplog) == ["complaint 0", "complaint 1", "complaint 2"]
     await served.call("complain", {"lines": 1000, "size": 5000})
     assert await served.call("echo") == {}
+    await until(lambda: served.program.last_lines[-1].startswith("complaint 999 "))  # it is read in pieces, with pauses
     await served.connection.aclose()
     assert len(logged(caplog)) < programs.LINES_AT_ONCE + 100
     assert max(map(len, logged(caplog))) == programs.LINE_CHARACTERS
