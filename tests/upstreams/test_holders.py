@@ -18,7 +18,7 @@ import pytest
 
 from gateway.upstreams.held.holders import FRESH_SECONDS
 from loadtest.cluster import Replica, wait_until
-from tests.storage.servers import Server
+from tests.storage.servers import Server, own_redis
 from tests.token_endpoint import TokenEndpoint
 from tests.upstreams.servers.plain_http import Exchange
 from tests.upstreams.servers.session import InSessions
@@ -298,6 +298,13 @@ async def test_a_draining_holder_does_not_wait_for_its_users_for_ever(alone: Hel
         await asyncio.to_thread(holder.restart)
         lost = await answered(user, params, reply)
     assert "has been lost" in lost.text
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Server]:
+    """A store whose tasks no other worker takes."""
+    with own_redis() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
