@@ -45,7 +45,7 @@ WITHOUT_EFFECT: Final[Mapping[tuple[str, str], str]] = {
     ): "this audit log writes nothing",
     (
         "gateway/cli/upstreams.py",
-        "connecting = Connecting(telemetry, str(settings.upstreams), children, secret_values(settings))",
+        "connecting = Connecting(telemetry, str(settings.upstreams), children, secret_values(settings), holder=holder)",
     ): "only names the file in messages",
 }
 """Readings whose loss nobody could notice, by file and line of code, each with the reason."""
