@@ -110,7 +110,7 @@ def test_nothing_is_left_of_them_5_seconds_after_dev_was_killed(
     env = clean_environment({"GATEWAY_METRICS_PORT": "off"})
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as dev:
         try:
-            wait_until(lambda: run_all(dev.pid, mark, 2), "the programs of two replicas")
+            wait_until(lambda: run_all(dev.pid, mark, 1), "the programs of the holder")
             pids = below(dev.pid)
         finally:
             dev.kill()
