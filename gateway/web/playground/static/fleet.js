@@ -64,13 +64,18 @@ export class FleetControl {
   }
 
   isReady(id) {
-    return this.state?.replicas.some((replica) => replica.id === id && replica.state === "ready") ?? false;
+    return this._holders(this.state).some((process) => process.id === id && process.state === "ready");
   }
 
   _take({ said: _, ...state }) {
     this.state = state;
-    const holding = state.replicas.filter((replica) => replica.held > 0).map((replica) => replica.id);
+    const holding = this._holders(state).filter((process) => process.held > 0).map((process) => process.id);
     this.heldSince = new Map(holding.map((id) => [id, this.heldSince.get(id) ?? Date.now()]));
+  }
+
+  /** The processes that may hold calls. */
+  _holders(state) {
+    return [...(state?.replicas ?? []), ...(state?.holders ?? [])];
   }
 
   async _send(method, path) {
