@@ -16,7 +16,8 @@ test("the page says where a call is held and since when, and that it is lost wit
     await fleet.getByText(/^holds 1 since \d\d:\d\d:\d\d$/).waitFor();
     if (process.env.PICTURE) await page.screenshot({ path: process.env.PICTURE });
     await page.getByRole("button", { name: `kill ${holder}`, exact: true }).click();
-    await page.getByRole("button", { name: `start ${holder}`, exact: true }).waitFor();
+    await page.getByRole("button", { name: `start ${holder}`, exact: true }).click();
+    await fleet.locator("li", { hasText: holder }).getByText("ready", { exact: true }).waitFor();
     await asked.getByRole("textbox", { name: /^sure/ }).fill("yes");
     await asked.getByRole("button", { name: "Answer", exact: true }).click();
     await asked.getByText(/has been lost meanwhile/).first().waitFor();
