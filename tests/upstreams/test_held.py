@@ -300,6 +300,14 @@ async def test_a_question_may_have_the_id_of_one_that_was_withdrawn(site: Site) 
         assert (await user.call("child__delete", {"again": True}, ANSWERS)).said == EACH_ITS_OWN
 
 
+async def test_a_question_that_comes_again_while_it_is_open_is_asked_once(site: Site) -> None:
+    async with site.user("uma") as user:
+        params, reply = await asked(user, "child", files=[3], repeats=True)
+        assert len(reply.result["inputRequests"]) == 1
+        last = await user.send("tools/call", {**params, **await user.retry(reply, ANSWERS)})
+        assert last.said == EACH_ITS_OWN[:1]
+
+
 async def test_a_late_question_of_a_call_that_was_left_is_not_shown_as_one_of_the_next(site: Site) -> None:
     async with site.user("mo", urls=site.urls[:1], seconds=0.5) as user:
         with pytest.raises(httpx.ReadTimeout):

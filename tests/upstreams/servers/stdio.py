@@ -174,6 +174,8 @@ def delete(number: Any, _meta: Arguments, given: Arguments) -> None:
         key = f"{number}-{files}"
         params = {"mode": "form", "message": f"Delete {files} files?", "requestedSchema": form}
         send({"id": key, "method": "elicitation/create", "params": params})
+        if given.get("repeats"):
+            send({"id": key, "method": "elicitation/create", "params": params})
         if given.get("again"):
             send({"method": "notifications/cancelled", "params": {"requestId": key}})
             send({"id": key, "method": "elicitation/create", "params": params})
